@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlhf_lab.models.scratch import ScratchModel, scratch
+from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
 from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.rollout.generators.rows import Rows
-from rlhf_lab.rollout.generators.turn_writer import Talk
+from rlhf_lab.rollout.generators.turn_writer import Talks
 from rlhf_lab.tasks.environment import Environment, Turn
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import stable_hash, uniforms
@@ -134,7 +135,7 @@ class Noting(HFGenerator):
 
     rows: list[Rows]
 
-    def converse(self, feed: Any, rows: Rows, talks: Sequence[Talk], room: int) -> None:
+    def converse(self, feed: Any, rows: Rows, talks: Talks, room: int) -> None:
         self.rows = [*getattr(self, "rows", []), rows]
         super().converse(feed, rows, talks, room)
 
@@ -146,8 +147,10 @@ def writer(length: int = 8, decode: str = "lean", model: Any = None) -> Noting:
     return Noting(own, Pieces(), sampling, length, functools.partial(uniforms, 5))
 
 
-def player(task: Play, by: Any) -> EpisodeGenerator:
-    return EpisodeGenerator(by, Pieces(), task, functools.partial(stable_hash, 11))
+def player(task: Play, by: Any, **options: Any) -> EpisodeGenerator:
+    """options: of episodes."""
+    seed = functools.partial(stable_hash, 11)
+    return EpisodeGenerator(by, Pieces(), task, seed, EpisodeOptions(**options))
 
 
 def acted(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from rlhf_lab.rollout.generators.rows import Rows
-from rlhf_lab.rollout.generators.turn_writer import Talk
+from rlhf_lab.rollout.generators.turn_writer import Action, Talks
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.randomness import uniforms
@@ -32,32 +33,40 @@ class Given:
     def report(self) -> GeneratorReport:
         return GeneratorReport()
 
-    def converse(self, feed: WeightFeed, rows: Rows, talks: Sequence[Talk], room: int) -> None:
+    def converse(self, feed: WeightFeed, rows: Rows, talks: Talks, room: int) -> None:
         self.rows.append(rows)
         version = feed.at(rows.start).version
-        playing = list(talks)
+        playing: list[int] = rows.number_B.tolist()
         while playing:
-            actions = self.calls.pop(0)
-            assert len(actions) == len(playing)
+            said = self.calls.pop(0)
+            assert len(said) == len(playing)
+            actions = [
+                action_of(row, tokens[: talks.room(row)], version)
+                for row, tokens in zip(playing, said, strict=True)
+            ]
+            answers = talks.answer(actions)
             playing = [
-                talk
-                for talk, action in zip(playing, actions, strict=True)
-                if answered(talk, action[: talk.room], version)
+                row for row, answer in zip(playing, answers, strict=True) if answer is not None
             ]
 
 
-def answered(talk: Talk, tokens: Sequence[int], version: int) -> bool:
-    """Whether the row of these tokens goes on."""
+def action_of(row: int, tokens: Sequence[int], version: int) -> Action:
+    """An action with log-probs of minus the place."""
     logps = [-float(place + 1) for place in range(len(tokens))]
-    return talk.answer(tokens, logps, [version] * len(tokens)) is not None
+    return Action(row, list(tokens), logps, [version] * len(tokens))
 
 
 def played(
-    task: Play, calls: Sequence[Sequence[Sequence[int]]], size: int = 1, length: int = 20
+    task: Play,
+    calls: Sequence[Sequence[Sequence[int]]],
+    size: int = 1,
+    length: int = 20,
+    **options: Any,
 ) -> Group:
-    """The group of one prompt, with these actions in each call of the writer."""
+    """The group of one prompt, with these actions in each call of the writer. options: of
+    episodes."""
     whole = Chunk(0, 0, (prompt(),), size)
-    (group,) = player(task, Given(calls, length)).generate(Weights(0, {}), whole)
+    (group,) = player(task, Given(calls, length), **options).generate(Weights(0, {}), whole)
     return group
 
 

@@ -11,6 +11,7 @@ import torch
 
 from rlhf_lab.models.scratch import scratch
 from rlhf_lab.models.weights import load_weights
+from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import Limits, episode_limits
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.training.engines.options import SingleEngineOptions
@@ -38,7 +39,7 @@ def demonstrations(
 ) -> Demonstrations:
     task = Play(lambda: Script(script, first), actions=actions, max_turn_tokens=4)
     chosen = replace(episode_limits(task, 10), **limits)
-    return Demonstrations(task, Pieces(), chosen, lambda number: number)
+    return Demonstrations(task, Pieces(), chosen, lambda number: number, EnvironmentCalls())
 
 
 def test_the_limits_of_a_task() -> None:
@@ -83,8 +84,9 @@ def test_an_environment_gets_the_seed_of_its_prompt() -> None:
             assert finished
             return Turn(is_done=True)
 
+    limits = Limits(1, 9, 9, 9)
     learnt = Demonstrations(
-        Play(Dice, actions=["a"]), Pieces(), Limits(1, 9, 9, 9), lambda number: number % 5
+        Play(Dice, actions=["a"]), Pieces(), limits, lambda number: number % 5, EnvironmentCalls()
     )
     places = [group.samples[0].episode for group in learnt.groups([prompt(2), prompt(8)])]
     assert [len(one.observed[0][1]) for one in places if one] == [2, 3]

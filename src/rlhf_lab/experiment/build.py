@@ -37,6 +37,9 @@ from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.reward_protocols import Reward
 from rlhf_lab.types.samples import Group
 
+# What the samples that are trained on are keyed by.
+ROLLOUT = "rollout"
+
 
 def transformers_sampling(config: Config) -> HFSampling:
     """The options that every generator shares with generator=hf, by which labels and evaluation
@@ -72,12 +75,13 @@ def build_player(
     config: Config, model: Any, tokenizer: Any, purpose: str, *how: Any, **options: Any
 ) -> HFGenerator | EpisodeGenerator:
     """The generator of `build_generator`, as the writer of episodes where the task has an
-    environment."""
+    environment. Observations take virtual time in those that are trained on alone."""
     generator = build_generator(config, model, tokenizer, purpose, *how, **options)
     if not isinstance(config.task, Episodic):
         return generator
     seed = functools.partial(stable_hash, config.seed, "environment", purpose)
-    return EpisodeGenerator(generator, tokenizer, config.task, seed)
+    episodes = config.episodes if purpose == ROLLOUT else config.episodes.without_tools
+    return EpisodeGenerator(generator, tokenizer, config.task, seed, episodes)
 
 
 def build_reward(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlhf_lab.experiment.build import build_player, build_reward
+from rlhf_lab.experiment.build import ROLLOUT, build_player, build_reward
 from rlhf_lab.experiment.build_prompts import build_rollout_prompts, build_selection
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import chunks_per_round, pairs_file, response_tokens
@@ -80,7 +80,7 @@ def rollout_generator(
 ) -> Generator:
     """The generator that the config names, with a model of its own."""
     if isinstance(config.generator, VLLMSampling):
-        seed = stable_hash(config.seed, "rollout")
+        seed = stable_hash(config.seed, ROLLOUT)
         shape = functools.partial(policy_shape, sources.policy, None)
         cache = Path(config.output.cache)
         return vllm_generator(config.generator, tokenizer, shape, lengths(config), seed, cache)
@@ -89,7 +89,7 @@ def rollout_generator(
     else:
         own = load_policy(sources.policy, None, config.seed)[0]
     rounding = config.generator.round_weights
-    return build_player(config, own, tokenizer, "rollout", round_weights=rounding)
+    return build_player(config, own, tokenizer, ROLLOUT, round_weights=rounding)
 
 
 def build_server(config: Config) -> Command:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import chunks_per_round, response_tokens
+from rlhf_lab.experiment.derived import chunks_per_round, sample_tokens
 from rlhf_lab.rollout.cluster.executor import ChunkWriter, Setting, VirtualExecutor
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.types.randomness import stable_hash
@@ -16,7 +16,7 @@ def virtual_executor(config: Config, make_worker: Callable[[], ChunkWriter]) -> 
     mode: Mode = config.mode
     setting = Setting(
         chunks_per_round(config),
-        response_tokens(config),
+        sample_tokens(config),
         config.run.passes,
         mode.deadline,
         stable_hash(config.seed, "cluster"),

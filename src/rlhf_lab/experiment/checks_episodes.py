@@ -5,7 +5,9 @@ from __future__ import annotations
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rewards.environment import EnvironmentReward
 from rlhf_lab.rewards.options import named_parts
-from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode
+from rlhf_lab.rollout.cluster.choices import WeightUpdate
+from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
+from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.training.stages.sft_options import LossOn
 from rlhf_lab.types.errors import UserError
@@ -17,6 +19,7 @@ def check_episodes(config: Config) -> None:
     if not isinstance(config.task, Episodic):
         refuse_without_environment(config)
         refuse_turns(config)
+        refuse_tools(config)
         return
     mode, generator, run = config.mode, config.generator, config.run
     refusals = (
@@ -29,11 +32,7 @@ def check_episodes(config: Config) -> None:
             f"mode.segment_tokens={mode.segment_tokens}: a segment may end within a turn; pass "
             "mode.segment_tokens=0 mode.segment_turns=1",
         ),
-        (
-            mode.is_virtual,
-            "mode=virtual: the cluster's generators write one turn; pass mode=sync, lagged, async "
-            "or free",
-        ),
+        *virtual_turns(config),
         (
             bool(run.offline_share),
             f"run.offline_share={run.offline_share}: fixed answers have one turn; pass "
@@ -61,6 +60,35 @@ def refuse_turns(config: Config) -> None:
         raise UserError(
             f"mode.segment_turns={config.mode.segment_turns} with task={config.task.name}: its "
             "samples have one turn; pass mode.segment_tokens, or task=ask_nano"
+        )
+
+
+def virtual_turns(config: Config) -> list[tuple[bool, str]]:
+    """New weights come to a virtual generator at a decoding step, which must be a token of all
+    episodes of its chunk, and may be within a turn."""
+    update, is_virtual = config.cluster.weight_update, config.mode.is_virtual
+    return [
+        (
+            is_virtual and update is WeightUpdate.interrupt,
+            "cluster.weight_update=interrupt: a turn that has begun is not continued by other "
+            "weights with its text read anew; pass cluster.weight_update=drain, or in_flight",
+        ),
+        (
+            is_virtual and update is WeightUpdate.in_flight and bool(config.episodes.tool_seconds),
+            f"cluster.weight_update=in_flight and episodes.tool_seconds="
+            f"{config.episodes.tool_seconds:g}: episodes that wait for tools are at different "
+            "tokens when new weights come; pass cluster.weight_update=drain",
+        ),
+    ]
+
+
+def refuse_tools(config: Config) -> None:
+    """Tools need turns."""
+    if config.episodes.tool_seconds:
+        raise UserError(
+            f"episodes.tool_seconds={config.episodes.tool_seconds:g} with task="
+            f"{config.task.name}: it has no environment; pass episodes.tool_seconds=0, or "
+            "task=ask_nano"
         )
 
 
@@ -104,6 +132,7 @@ def require_working_environment(config: Config) -> None:
     example = task.examples(Split.train)[0]
     limits = Limits(task.max_turns, 1, 1, task.max_observation_tokens)
     episode = OpenEpisode(Prompt(0, (), example), 0, task.environment(), 0, limits, task.name)
-    episode.begin()
-    episode.act("", False, (), (), ())
-    episode.require_repeatable(task.environment())
+    calls, cut = EnvironmentCalls(config.episodes), Said("", False)
+    episode.first = calls.one(episode.reset())
+    episode.act(cut, calls.one(episode.step(cut)), (), (), ())
+    episode.require_repeatable(task.environment(), calls)

@@ -20,6 +20,7 @@ from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.shaping import ShapingOptions
 from rlhf_lab.rollout.cluster.options import ClusterOptions
+from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.kernels import Kernels
@@ -36,7 +37,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.run_options import RunOptions
 
 # Nodes that no option of a group is chosen for.
-NODES = ("sft", "labels", "reward_model", "data", "shaping", "fork", "output")
+NODES = ("sft", "labels", "reward_model", "data", "shaping", "episodes", "fork", "output")
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ class Config(limits.Limited):
     reward_model: RewardModelOptions
     data: DataOptions
     shaping: ShapingOptions
+    episodes: EpisodeOptions
     fork: ForkOptions
     output: OutputOptions
 

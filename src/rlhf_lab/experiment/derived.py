@@ -35,6 +35,11 @@ def observation_tokens(config: Config) -> int:
     return task.max_turns * task.max_observation_tokens if isinstance(task, Episodic) else 0
 
 
+def sample_tokens(config: Config) -> int:
+    """What stands behind a prompt at most: the response, and observations between its turns."""
+    return response_tokens(config) + observation_tokens(config)
+
+
 def sft_response_tokens(config: Config) -> int:
     """Longest reference that SFT reads, the end token included."""
     return config.sft.max_response_tokens or response_tokens(config)

@@ -18,6 +18,7 @@ BESIDE = ("data", "eval", "tracker", "checkpoint", "output", "fork", "plugins", 
 # Keys whose new values act from the fork's round on.
 LATER = (
     *("algo", "correction", "mode", "reward", "generator", "engine", "optim", "shaping"),
+    "episodes",
     *("run.updates", "run.mask_truncated", "run.return_scaling", "run.return_decay", "run.replay"),
 )
 STAGE = "the policy or the proxy of round 0 was made with it"
@@ -44,7 +45,10 @@ PAST: Mapping[str, str] = {
     "optim.gradient_cosine": "the optimizer's state holds gradients only with it",
 }
 # Of chunks that are written in segments, later versions continue what is begun.
-BEGUN = ("generator", "reward", "shaping", "mode.segment_tokens", "mode.segment_turns")
+BEGUN = (
+    *("generator", "reward", "shaping", "episodes"),
+    *("mode.segment_tokens", "mode.segment_turns"),
+)
 
 Pair = tuple[Any, Any]
 

@@ -22,6 +22,7 @@ from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.without_weights import with_parameters, without_weights
+from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import episode_limits
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.environment import Episodic
@@ -81,7 +82,8 @@ def answers_of(config: Config, tokenizer: Any, options: SFTOptions) -> Answers:
         )
     seed = functools.partial(stable_hash, config.seed, "environment", "sft")
     limits = episode_limits(config.task, limit)
-    return Demonstrations(config.task, tokenizer, limits, seed).groups
+    calls = EnvironmentCalls(config.episodes)
+    return Demonstrations(config.task, tokenizer, limits, seed, calls).groups
 
 
 def make_initial(config: Config, model: ScratchModel, folder: Path) -> dict[str, float]:

@@ -66,6 +66,8 @@ ROUND = tuple(
          "sample/length."),
         ("episode/turns", "", "Actions of an episode, mean; docs/environments.md."),
         ("episode/done", SHARE, "Episodes that their environment ended, and no limit."),
+        ("episode/late", SHARE, "Episodes that ended because their environment took too long."),
+        ("episode/virtual_seconds_tools", "virtual s", "Waits for observations, mean."),
         ("episode/observed_tokens", TOKENS, "Tokens of observations of an episode, mean."),
         ("episode/lag_first_turn", "rounds", "Age of the version that wrote the first turn, mean."),
         ("episode/lag_last_turn", "rounds", "The same of the last turn."),
@@ -142,6 +144,8 @@ ROUND = tuple(
         ("virtual_seconds/generate", VIRTUAL, "Sum over generators: decoding and reading."),
         ("virtual_seconds/load", VIRTUAL, "Sum over generators: taking versions over."),
         ("virtual_seconds/generator_wait", VIRTUAL, "Sum over generators: neither of both."),
+        ("virtual_seconds/tool_wait", VIRTUAL, "The part of it in which all that a generator has "
+         "begun waits for tools."),
         ("virtual/decoded_tokens", TOKENS, "Virtual tokens that generators have decoded."),
         ("virtual/lost_tokens", TOKENS, "Those that failures of generators took."),
         ("virtual/failures", "", "Failures of generators so far."),

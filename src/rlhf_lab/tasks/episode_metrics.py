@@ -9,9 +9,9 @@ from rlhf_lab.types.samples import POLICY, Sample
 
 
 def episode_metrics(samples: Sequence[Sample]) -> Metrics:
-    """Means over episodes: turns, the environment's tokens and own numbers, and the share that the
-    environment ended. An episode without one of these numbers counts as 0. Nothing without
-    episodes."""
+    """Means over episodes: turns, the environment's tokens, time and own numbers, and the shares
+    that it ended, and that ended because it was late. An episode without one of these numbers
+    counts as 0. Nothing without episodes."""
     episodes = [sample.episode for sample in samples if sample.episode]
     if not episodes:
         return {}
@@ -21,6 +21,8 @@ def episode_metrics(samples: Sequence[Sample]) -> Metrics:
         "episode/turns": sum(len(episode.turns) for episode in episodes) / count,
         "episode/observed_tokens": sum(episode.observed_tokens for episode in episodes) / count,
         "episode/done": sum(episode.is_done for episode in episodes) / count,
+        "episode/late": sum(episode.is_late for episode in episodes) / count,
+        "episode/virtual_seconds_tools": sum(sum(episode.waits) for episode in episodes) / count,
         **{
             f"episode/{name}": sum(episode.info.get(name, 0.0) for episode in episodes) / count
             for name in names

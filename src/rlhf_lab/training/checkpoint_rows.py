@@ -138,4 +138,6 @@ def episode(row: Mapping[str, Any]) -> Episode:
         info=row["info"],
         is_done=row["is_done"],
         read_tokens=row["read_tokens"],
+        waits=tuple(row.get("waits", ())),
+        is_late=row.get("is_late", False),
     )

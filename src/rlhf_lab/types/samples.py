@@ -73,7 +73,9 @@ class Episode:
     observations, each behind its writer, POLICY or ENVIRONMENT. info: sums over the turns of the
     environment's own numbers. is_done: whether the environment ended it, and not a limit.
     read_tokens: tokens that generation read besides the prompt of the group: observations, and all
-    that stood before where a version began to write.
+    that stood before where a version began to write. waits: virtual seconds behind each turn that
+    has an observation, until it was there; empty where that takes none. is_late: it ended because
+    its environment took too long.
     """
 
     observed: tuple[tuple[int, tuple[int, ...]], ...] = ()
@@ -82,6 +84,8 @@ class Episode:
     info: Mapping[str, float] = field(default_factory=dict)
     is_done: bool = False
     read_tokens: int = 0
+    waits: tuple[float, ...] = ()
+    is_late: bool = False
 
     @property
     def reward(self) -> float:
@@ -142,6 +146,14 @@ class Sample:
         """Steps of its generation: tokens, those of observations included."""
         observed = self.episode.observed_tokens if self.episode else 0
         return len(self.tokens) + observed
+
+    @property
+    def turn_ends(self) -> Iterator[int]:
+        """Steps of its generation at the end of each turn of an episode."""
+        episode = self.episode or Episode()
+        for last, _ in episode.turns:
+            observed = sum(len(tokens) for place, tokens in episode.observed if place <= last)
+            yield last + 1 + observed
 
     def pieces(self) -> Iterator[tuple[bool, tuple[int, ...]]]:
         """What stands behind the prompt, in order: whether the environment wrote it, and tokens."""

@@ -49,6 +49,7 @@ class TrainerClock:
             "virtual_seconds/generate": busy,
             "virtual_seconds/load": loading,
             "virtual_seconds/generator_wait": len(generators) * now - busy - loading,
+            "virtual_seconds/tool_wait": sum(generator.tool_wait for generator in generators),
             "virtual/decoded_tokens": sum(generator.decoded for generator in generators),
             "virtual/lost_tokens": sum(generator.lost for generator in generators),
             "virtual/failures": sum(generator.failures for generator in generators),

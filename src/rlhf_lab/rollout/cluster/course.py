@@ -1,27 +1,28 @@
 """The course of a virtual cluster: all that was done to it, from which it can be made again.
 
-A simulation is a function of its calls and of the lengths that were drawn. So a checkpoint holds
-those, and a resumed run goes through them once more, a second for some hundred thousand chunks.
+A simulation is a function of its calls, and of lengths and waits that were drawn. So a checkpoint
+holds those, and a resumed run goes through them once more, a second for some hundred thousand
+chunks.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from rlhf_lab.rollout.cluster.job import Job
+from rlhf_lab.rollout.cluster.job import Drawn, Job
 
 PUBLISH, SUBMIT, ADVANCE = "publish", "submit", "advance"
 
 
 class Course:
-    """Calls in their order, and the lengths of each writing in its order."""
+    """Calls in their order, and what each writing gave, in its order."""
 
     def __init__(self) -> None:
         self._calls: list[list[Any]] = []
-        self._lengths: list[list[int]] = []
-        self._known: deque[list[int]] = deque()
+        self._drawn: list[Drawn] = []
+        self._known: deque[Drawn] = deque()
 
     def publish(self, version: int, trained_tokens: float) -> None:
         self._calls.append([PUBLISH, version, trained_tokens])
@@ -35,20 +36,26 @@ class Course:
         else:
             self._calls.append([ADVANCE, 1])
 
-    def wrote(self, lengths: Sequence[int]) -> None:
-        self._lengths.append(list(lengths))
+    def wrote(self, drawn: Drawn) -> None:
+        self._drawn.append(drawn)
 
-    def known(self) -> list[int] | None:
-        """The lengths of the next writing, while the course is gone through again."""
+    def known(self) -> Drawn | None:
+        """What the next writing gave, while the course is gone through again."""
         return self._known.popleft() if self._known else None
 
     def state(self) -> dict[str, Any]:
         """The course as JSON-able data, for `restore`."""
-        return {"calls": self._calls, "lengths": self._lengths}
+        return {
+            "calls": self._calls,
+            "lengths": [list(drawn.lengths) for drawn in self._drawn],
+            "waits": [list(map(list, drawn.waits)) for drawn in self._drawn],
+        }
 
     def restore(self, state: Mapping[str, Any]) -> list[list[Any]]:
-        """Take over a course whose lengths `known` gives. Returns its calls."""
+        """Take over a course, whose writings `known` gives. Returns its calls. Checkpoints from
+        before there were waits have none."""
         self._calls = [list(call) for call in state["calls"]]
-        self._lengths = [list(lengths) for lengths in state["lengths"]]
-        self._known = deque(self._lengths)
+        waits = state.get("waits") or [()] * len(state["lengths"])
+        self._drawn = list(map(Drawn, state["lengths"], waits))
+        self._known = deque(self._drawn)
         return self._calls

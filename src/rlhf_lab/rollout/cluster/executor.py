@@ -11,11 +11,17 @@ from rlhf_lab.rollout.chunk_states import PendingChunk, QueuedChunk
 from rlhf_lab.rollout.cluster.choices import TakeOrder
 from rlhf_lab.rollout.cluster.clock import TrainerClock
 from rlhf_lab.rollout.cluster.course import PUBLISH, SUBMIT, Course
-from rlhf_lab.rollout.cluster.job import Job
+from rlhf_lab.rollout.cluster.job import Drawn, Job
 from rlhf_lab.rollout.cluster.model import Cluster
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.cluster.take_order import Places, able_to_come
-from rlhf_lab.rollout.cluster.writer import in_tokens, prompt_tokens, virtual_lengths, written_by
+from rlhf_lab.rollout.cluster.writer import (
+    drawn,
+    in_tokens,
+    prompt_tokens,
+    virtual_lengths,
+    written_by,
+)
 from rlhf_lab.rollout.feeds import LatestWeights, Segments
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.protocols import WeightFeed
@@ -32,10 +38,10 @@ class ChunkWriter(Protocol):
 
 @dataclass(frozen=True)
 class Setting:
-    """What the cluster must know of its run. chunks_per_round: chunks of a round. limit: longest
-    response in tokens. passes: over the rows of a round. max_staleness: rounds that a chunk may be
-    old when it is taken, with waiting for those that would become older; None lets them, to be
-    dropped. seed: keys the failures of generators."""
+    """What the cluster must know of its run. chunks_per_round: chunks of a round. limit: tokens of
+    the longest sample, observations included. passes: over the rows of a round. max_staleness:
+    rounds that a chunk may be old when it is taken, with waiting for those that would become older;
+    None lets them, to be dropped. seed: keys the failures of generators."""
 
     chunks_per_round: int
     limit: int
@@ -109,7 +115,7 @@ class VirtualExecutor:
         self._cluster.submit(job)
         return self._futures[number]
 
-    def _write(self, number: int, segments: Segments) -> Sequence[int]:
+    def _write(self, number: int, segments: Segments) -> Drawn:
         known = self._course.known()
         if known is not None:
             return known
@@ -122,9 +128,9 @@ class VirtualExecutor:
         )
         self.seconds_in_caller += rollout.seconds
         self._rollouts[number] = rollout
-        lengths = virtual_lengths(rollout, self._options, self._setting.limit)
-        self._course.wrote(lengths)
-        return lengths
+        found = drawn(rollout, self._options, self._setting.limit)
+        self._course.wrote(found)
+        return found
 
     def next(self, pending: Sequence[PendingChunk], version: int, missing: int) -> PendingChunk:
         """The chunk to take next, once it is finished in virtual time."""

@@ -35,8 +35,8 @@ class Generator:
     """Writes the chunks that it is assigned, all active sequences a token at each decoding step.
 
     time_to_failure(number): virtual seconds of decoding before its failure of that number. busy,
-    loading: virtual seconds of decoding and reading, and of taking weights over. decoded, lost:
-    virtual tokens.
+    loading, tool_wait: virtual seconds of decoding and reading, of taking weights over, and in
+    which all that it has begun waits for tools. decoded, lost: virtual tokens.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Generator:
     ) -> None:
         self.number = number
         self.held = -1
-        self.busy = self.loading = 0.0
+        self.busy = self.loading = self.tool_wait = 0.0
         self.decoded = self.lost = self.failures = 0
         self.running: list[Job] = []
         self.assigned: list[Job] = []
@@ -97,18 +97,35 @@ class Generator:
                 yield from self._load()
             elif self.assigned and not self._cluster.is_paused:
                 yield from self._begin()
-            elif self.running and not self._cluster.is_paused:
+            elif self._resumes() and not self._cluster.is_paused:
                 yield from self._decode()
             else:
                 yield from self._wait()
 
+    def _resumes(self) -> bool:
+        """Go on with the rows whose tools have answered. Returns whether there is one to decode."""
+        before = self.free
+        for job in self.running:
+            job.resume(self._env.now)
+        self._complete_ended(before)
+        return any(job.decoding for job in self.running)
+
     def _wait(self) -> ProcessGenerator:
-        """Do nothing until it is woken. With chunks that it has begun, it is paused."""
-        start = float(self._env.now)
+        """Do nothing until it is woken. With chunks that it has begun, it is paused, or all of them
+        wait for tools."""
+        start, is_paused = float(self._env.now), self._cluster.is_paused
         yield self._wake
         self._wake = self._env.event()
+        if not is_paused:
+            self.tool_wait += (self._env.now - start) * bool(self.running)
+            return
         for job in self.running:
             job.pause(start, float(self._env.now))
+
+    def _answer(self, second: float) -> ProcessGenerator:
+        """A tool, which lets the generator go on with a row at a virtual second."""
+        yield self._env.timeout(second - self._env.now)
+        self.wake()
 
     def _load(self) -> ProcessGenerator:
         version, start = self._cluster.newest, self._env.now
@@ -136,10 +153,11 @@ class Generator:
         yield from self._read(sum(job.prompt_tokens for job in jobs))
 
     def _decode(self) -> ProcessGenerator:
-        """Decode until a sequence ends, the surroundings change, or the generator fails."""
-        rows = sum(job.active for job in self.running)
+        """Decode until a sequence ends or waits for a tool, the surroundings change, a tool has
+        answered, or the generator fails."""
+        rows = sum(job.decoding for job in self.running)
         step, start = self._options.step(rows), self._env.now
-        steps = min(job.next_end for job in self.running)
+        steps = int(min(job.next_stop for job in self.running))
         fails = self._until_failure < steps * step
         end = self._env.timeout(self._until_failure if fails else steps * step)
         yield end | self._wake
@@ -159,22 +177,31 @@ class Generator:
         if fails:
             yield from self._fail(int(spent / step))
         else:
-            self._advance(steps, rows)
+            before = self.free
+            self._decoded(steps)
+            self._complete_ended(before)
 
-    def _advance(self, steps: int, rows: int) -> None:
-        self.decoded += sum(job.advance(steps) for job in self.running)
+    def _complete_ended(self, before: int) -> None:
+        """Hand over the chunks whose rows have all ended, and take more where there is more room
+        than before."""
         ended = [job for job in self.running if not job.active]
         self.running = [job for job in self.running if job.active]
         for job in ended:
             self._cluster.complete(job)
-        if sum(job.active for job in self.running) < rows:
+        if self.free > before:
             self._cluster.dispatch()
+
+    def _decoded(self, steps: int) -> None:
+        """Count decoding steps that end now, and send off the tools that are waited for."""
+        for job in self.running:
+            self.decoded += job.decoding * steps
+            for second in job.advance(steps, self._env.now):
+                self._env.process(self._answer(second))
 
     def _fail(self, steps: int) -> ProcessGenerator:
         """Lose everything under way, and come back after the repair."""
-        for job in self.running:
-            self.decoded += job.advance(steps)
-            self.lost += job.lose()
+        self._decoded(steps)
+        self.lost += sum(job.lose() for job in self.running)
         jobs, self.running = [*self.running, *self.unassign()], []
         self._is_down = True
         self.failures += 1

@@ -2,14 +2,61 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rlhf_lab.rollout.feeds import Segments
 
-# Virtual lengths of a chunk's rows, given its number and the versions that write it from which
-# decoding step on.
-Write = Callable[[int, Segments], Sequence[int]]
+# (decoding steps of a row before it, virtual seconds) of each wait for a tool.
+Waits = Sequence[tuple[int, float]]
+
+
+class Drawn(NamedTuple):
+    """What a chunk has to write. lengths: virtual tokens of each row. waits: of each row; empty
+    where none waits."""
+
+    lengths: Sequence[int]
+    waits: Sequence[Waits] = ()
+
+
+# What a chunk has to write, given its number and the versions that write it from which decoding
+# step on.
+Write = Callable[[int, Segments], Drawn]
+
+
+@dataclass
+class Row:
+    """A sequence that a generator decodes. length: of its virtual tokens. waits: those that are to
+    come. done: decoding steps so far. until: virtual second at which its tool has answered; None
+    where it waits for none."""
+
+    length: int
+    waits: deque[tuple[int, float]]
+    done: int = 0
+    until: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended; it keeps its place on the generator until then."""
+        return self.done < self.length or self.until is not None
+
+    @property
+    def is_decoding(self) -> bool:
+        return self.done < self.length and self.until is None
+
+    @property
+    def next_stop(self) -> int:
+        """Decoding steps until it ends or waits."""
+        return (self.waits[0][0] if self.waits else self.length) - self.done
+
+    def advance(self, steps: int, now: float) -> None:
+        """Decode so many steps, until now."""
+        self.done += steps
+        if self.waits and self.waits[0][0] == self.done:
+            self.until = now + self.waits.popleft()[1]
 
 
 @dataclass
@@ -17,8 +64,8 @@ class Job:
     """A chunk that a generator writes. number: over the run. rows: its samples. prompt_tokens:
     virtual, read once before it begins.
 
-    lengths: virtual tokens of each row, known once it has begun. steps: decoding steps done.
-    segments: (step, version) pairs. moments: virtual seconds at which each segment began. pauses:
+    sequences: what its rows have to write, known once it has begun. segments: (step, version)
+    pairs. moments: virtual seconds at which each segment began. pauses:
     virtual seconds from which and until which its generator was paused. ended: virtual seconds.
     rank: its place in the order of completion. restarts: how often a generator failed under it.
     """
@@ -26,8 +73,7 @@ class Job:
     number: int
     rows: int
     prompt_tokens: float
-    lengths: list[int] = field(default_factory=list)
-    steps: int = 0
+    sequences: list[Row] = field(default_factory=list)
     segments: list[tuple[int, int]] = field(default_factory=list)
     moments: list[float] = field(default_factory=list)
     pauses: list[tuple[float, float]] = field(default_factory=list)
@@ -52,37 +98,62 @@ class Job:
     @property
     def active(self) -> int:
         """Rows that have not ended."""
-        return sum(length > self.steps for length in self.lengths)
+        return sum(row.is_open for row in self.sequences)
 
     @property
-    def next_end(self) -> int:
-        """Decoding steps until the next row ends; the job must be running."""
-        return min(length for length in self.lengths if length > self.steps) - self.steps
+    def decoding(self) -> int:
+        """Rows that are decoded now: those that have not ended and wait for no tool."""
+        return sum(row.is_decoding for row in self.sequences)
+
+    @property
+    def steps(self) -> int:
+        """Decoding steps done, of the row that has come farthest."""
+        return max((row.done for row in self.sequences), default=0)
+
+    @property
+    def next_stop(self) -> float:
+        """Decoding steps until the next row ends or waits; infinite where none is decoded."""
+        stops = (row.next_stop for row in self.sequences if row.is_decoding)
+        return min(stops, default=math.inf)
 
     @property
     def decoded(self) -> int:
         """Virtual tokens written so far."""
-        return sum(min(length, self.steps) for length in self.lengths)
+        return sum(row.done for row in self.sequences)
 
     def begin(self, version: int, generator: int, now: float, write: Write) -> None:
         """Start with the first token, by this version."""
-        self.generator, self.steps = generator, 0
+        self.generator = generator
         self.follow(version, now, write)
 
     def follow(self, version: int, now: float, write: Write) -> None:
         """Let a version write all tokens from here on."""
-        if self.segments and self.segments[-1][0] == self.steps:
+        steps = self.steps
+        if self.segments and self.segments[-1][0] == steps:
             self.segments.pop()
             self.moments.pop()
-        self.segments.append((self.steps, version))
+        self.segments.append((steps, version))
         self.moments.append(float(now))
-        self.lengths = list(write(self.number, tuple(self.segments)))
+        lengths, waits = write(self.number, tuple(self.segments))
+        all_waits = waits or [()] * len(lengths)
+        self.sequences = [
+            Row(length, deque(tools), done=min(length, steps))
+            for length, tools in zip(lengths, all_waits, strict=True)
+        ]
 
-    def advance(self, steps: int) -> int:
-        """Decode so many steps. Returns the virtual tokens written."""
-        before = self.decoded
-        self.steps += steps
-        return self.decoded - before
+    def resume(self, now: float) -> None:
+        """Go on with the rows whose tools have answered."""
+        for row in self.sequences:
+            if row.until is not None and row.until <= now:
+                row.until = None
+
+    def advance(self, steps: int, now: float) -> list[float]:
+        """Decode so many steps, until now. Returns the virtual seconds at which the tools that are
+        waited for from now on will have answered."""
+        decoding = [row for row in self.sequences if row.is_decoding]
+        for row in decoding:
+            row.advance(steps, now)
+        return [row.until for row in decoding if row.until is not None]
 
     def pause(self, start: float, end: float) -> None:
         """Count virtual seconds of a pause, which may go on with the one before."""
@@ -94,7 +165,6 @@ class Job:
     def lose(self) -> int:
         """Forget all that was written, so that it begins anew. Returns the virtual tokens lost."""
         lost = self.decoded
-        self.lengths, self.segments, self.moments, self.steps = [], [], [], 0
-        self.pauses = []
+        self.sequences, self.segments, self.moments, self.pauses = [], [], [], []
         self.restarts += 1
         return lost

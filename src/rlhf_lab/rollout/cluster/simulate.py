@@ -13,6 +13,7 @@ from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_queue import ChunkQueue
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.cluster.executor import Setting, VirtualExecutor
+from rlhf_lab.rollout.cluster.job import Waits
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.mode import Mode
@@ -22,7 +23,7 @@ from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.heartbeat import nothing
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, Rollout
-from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
+from rlhf_lab.types.samples import Episode, Example, Finish, Group, Prompt, Sample
 
 ROW = Example("row", "", "")
 
@@ -30,7 +31,8 @@ ROW = Example("row", "", "")
 @dataclass(frozen=True)
 class Work:
     """What a run writes. lengths(number): response tokens of each row of a chunk. prompt(number):
-    tokens of its prompt. limit: the response limit."""
+    tokens of its prompt. limit: the response limit. waits(number): of each row, the tokens behind
+    which it waits for a tool, and virtual seconds."""
 
     lengths: Callable[[int], Sequence[int]]
     prompt: Callable[[int], int]
@@ -38,6 +40,7 @@ class Work:
     chunks_per_round: int
     num_rounds: int
     passes: int = 1
+    waits: Callable[[int], Sequence[Waits]] = lambda _: ()
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,25 @@ class LengthWriter:
         if not isinstance(feed, Weights):
             for step in range(1, max(lengths)):
                 recorder.at(step)
-        samples = tuple(Sample((0,) * length, (), version, Finish.eos, "") for length in lengths)
+        waits = self._work.waits(number) or [()] * len(lengths)
+        samples = tuple(
+            Sample((0,) * length, (), version, Finish.eos, "", episode=waiting(tools))
+            for length, tools in zip(lengths, waits, strict=True)
+        )
         tokens = {"generated_tokens": sum(len(sample.tokens) for sample in samples)}
         group = Group(chunk.prompts[0], samples, (0.0,) * len(samples))
         return Rollout(chunk, (group,), recorder.segments, tokens)
 
     def close(self) -> None:
         """Nothing was started."""
+
+
+def waiting(tools: Waits) -> Episode | None:
+    """An episode that waits for these tools; None for a sample that waits for none."""
+    if not tools:
+        return None
+    turns = tuple((tokens - 1, 0.0) for tokens, _ in tools)
+    return Episode(turns=turns, waits=tuple(seconds for _, seconds in tools))
 
 
 def simulate(options: ClusterOptions, mode: Mode, work: Work, seed: int = 0) -> Simulation:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rlhf_lab.rollout.cluster.choices import WeightUpdate
+from rlhf_lab.rollout.cluster.job import Drawn, Waits
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.feeds import RecordedWeights, Segments
 from rlhf_lab.rollout.partial_rollout import join_segments
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, Rollout
+from rlhf_lab.types.samples import Sample
 
 Run = Callable[[WeightFeed, Chunk], Rollout]
 
@@ -53,9 +55,27 @@ def in_tokens(segments: Segments, options: ClusterOptions) -> Segments:
     return tuple(sorted(starts.items()))
 
 
+def drawn(rollout: Rollout, options: ClusterOptions, limit: int) -> Drawn:
+    """What a rollout is in the cluster: virtual tokens of each sample, observations included, and
+    its waits for tools. limit: tokens of a sample at most."""
+    waits = [tool_waits(sample, options, limit) for sample in rollout.samples]
+    return Drawn(virtual_lengths(rollout, options, limit), waits if any(waits) else ())
+
+
 def virtual_lengths(rollout: Rollout, options: ClusterOptions, limit: int) -> Sequence[int]:
-    """Virtual tokens of each sample of a rollout. limit: the response limit, in tokens."""
-    return [options.length(len(sample.tokens), limit) for sample in rollout.samples]
+    """Virtual tokens of each sample."""
+    return [options.length(sample.steps, limit) for sample in rollout.samples]
+
+
+def tool_waits(sample: Sample, options: ClusterOptions, limit: int) -> Waits:
+    """Where a sample waits for tools. Waits that begin at the same decoding step are one."""
+    if not sample.episode or not sample.episode.waits:
+        return []
+    seconds: dict[int, float] = {}
+    for place, wait in zip(sample.turn_ends, sample.episode.waits, strict=False):
+        step = options.length(place, limit)
+        seconds[step] = seconds.get(step, 0.0) + wait
+    return sorted(seconds.items())
 
 
 def prompt_tokens(chunk: Chunk, options: ClusterOptions) -> float:

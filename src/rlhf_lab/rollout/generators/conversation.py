@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode
-from rlhf_lab.tasks.environment import Episodic
-from rlhf_lab.types.samples import Episode, Prompt, Sample
+from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
+from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Said
+from rlhf_lab.rollout.generators.turn_writer import Action
+from rlhf_lab.tasks.environment import Turn
+from rlhf_lab.types.samples import Episode, Sample
 
 
 @dataclass(frozen=True)
@@ -25,47 +27,67 @@ class Conversation:
         """Tokens that the next action may have."""
         return self.episode.room
 
-    def answer(
-        self, tokens: Sequence[int], logps: Sequence[float], versions: Sequence[int]
-    ) -> Sequence[int] | None:
-        """The environment's answer to an action, as tokens; None where nothing is written on."""
-        action = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        finished = tokens[-1] == self.tokenizer.eos_token_id
-        text = self.episode.act(action, finished, tokens, logps, versions)
+    def read_first(self, text: str) -> None:
+        """Read what the environment shows before the first action."""
+        self.episode.first = text
+        self.episode.observe(text, encoded(self.tokenizer, text))
+
+    def said(self, action: Action) -> Said:
+        """An action as the environment gets it."""
+        text = self.tokenizer.decode(action.tokens, skip_special_tokens=True)
+        return Said(text, action.tokens[-1] == self.tokenizer.eos_token_id)
+
+    def take(self, said: Said, turn: Turn | None, action: Action) -> Sequence[int] | None:
+        """Take an action and what came of it. Returns what is read next, None where nothing is
+        written on."""
+        text = self.episode.act(said, turn, action.tokens, action.logps, action.versions)
         if text is None:
             return None
         observation = encoded(self.tokenizer, text)
         self.episode.observe(text, observation)
         return observation if self.episode.turns < self.stop else None
 
-    def repeat(self, sample: Sample, begun: Episode) -> None:
+
+@dataclass(frozen=True)
+class Conversations:
+    """The conversations of a chunk's rows. calls: makes the steps of their environments."""
+
+    open_ones: Sequence[Conversation]
+    calls: EnvironmentCalls
+
+    def begin(self) -> None:
+        """Reset all environments and read what they show."""
+        firsts = self.calls.all([talk.episode.reset() for talk in self.open_ones])
+        for talk, first in zip(self.open_ones, firsts, strict=True):
+            talk.read_first(first)
+
+    def room(self, row: int) -> int:
+        """Tokens that the next action of a row may have."""
+        return self.open_ones[row].room
+
+    def answer(self, actions: Sequence[Action]) -> list[Sequence[int] | None]:
+        """The environments' answers to actions, as tokens; None where nothing is written on."""
+        talks = [self.open_ones[action.row] for action in actions]
+        said = [talk.said(action) for talk, action in zip(talks, actions, strict=True)]
+        steps = zip(talks, said, strict=True)
+        turns = self.calls.all([talk.episode.step(one) for talk, one in steps])
+        return [
+            talk.take(one, turn, action)
+            for talk, one, turn, action in zip(talks, said, turns, actions, strict=True)
+        ]
+
+    def repeat(self, row: int, sample: Sample, begun: Episode) -> None:
         """Play the turns of a sample that has begun. Raises UserError where they come out
         otherwise."""
         versions = sample.versions or (sample.version,) * len(sample.tokens)
         start = 0
         for last, _ in begun.turns:
             turn = slice(start, last + 1)
-            self.answer(sample.tokens[turn], sample.logps[turn], versions[turn])
+            self.answer([Action(row, sample.tokens[turn], sample.logps[turn], versions[turn])])
             start = last + 1
-        self.episode.read = begun.read_tokens
-        self.episode.require_same(sample)
-
-
-def begun_conversation(
-    task: Episodic,
-    tokenizer: Any,
-    prompt: Prompt,
-    number: int,
-    seed: int,
-    limits: Limits,
-    stop: int,
-) -> Conversation:
-    """A conversation before its first action, with what the environment shows then. number: of the
-    sample in its group. seed: of the environment."""
-    episode = OpenEpisode(prompt, number, task.environment(), seed, limits, task.name)
-    text = episode.begin()
-    episode.observe(text, encoded(tokenizer, text))
-    return Conversation(episode, tokenizer, stop)
+        episode = self.open_ones[row].episode
+        episode.read = begun.read_tokens
+        episode.require_same(sample)
 
 
 def encoded(tokenizer: Any, text: str) -> list[int]:

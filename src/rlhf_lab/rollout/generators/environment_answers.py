@@ -12,7 +12,10 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 
 # Reserved among the metrics `episode/*`.
-OWN_NUMBERS = {"turns", "done", "observed_tokens", "lag_first_turn", "lag_last_turn"}
+OWN_NUMBERS = {
+    *("turns", "done", "late", "observed_tokens", "virtual_seconds_tools"),
+    *("lag_first_turn", "lag_last_turn"),
+}
 
 
 @contextmanager

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlhf_lab.rollout.generators.conversation import Conversation, begun_conversation
+from rlhf_lab.rollout.generators.conversation import Conversation, Conversations
+from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
+from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.open_episode import OpenEpisode, episode_limits
 from rlhf_lab.rollout.generators.rows import Rows
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
-from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
+from rlhf_lab.types.samples import Finish, Group, Prompt
 
 Seed = Callable[[int, int], int]
 
@@ -25,17 +27,26 @@ class EpisodeGenerator:
 
     What was sampled is never decoded and encoded again: contexts are the tokens themselves. The
     random number of a token is keyed by prompt, sample, and its place among the policy's tokens.
-    seed(prompt id, sample number): of the environment. The first episode of each chunk is played
-    again by its actions alone, to find environments that are no function of seed and actions; so
-    are those that a later version continues.
+    seed(prompt id, sample number): of the environment. options: what environments may take. The
+    first episode of each chunk is played again by its actions alone, to find environments that are
+    no function of seed and actions; so are those that a later version continues.
     """
 
-    def __init__(self, writer: HFGenerator, tokenizer: Any, task: Episodic, seed: Seed) -> None:
+    def __init__(
+        self,
+        writer: HFGenerator,
+        tokenizer: Any,
+        task: Episodic,
+        seed: Seed,
+        options: EpisodeOptions,
+    ) -> None:
         self._writer = writer
         self._tokenizer = tokenizer
         self._task = task
         self._seed = seed
         self._limits = episode_limits(task, writer.max_new_tokens)
+        self._calls = EnvironmentCalls(options)
+        self._tools = options.tool_times
 
     @property
     def is_float32(self) -> bool:
@@ -46,36 +57,41 @@ class EpisodeGenerator:
         """Episodes of every prompt of the chunk, K each."""
         samples, size = list(chunk.samples), chunk.group_size
         stop = chunk.stop(self._limits.turns)
-        open_ones = {
-            place: self._begun(chunk.prompts[place // size], place % size, sample, stop)
-            for place, sample in enumerate(samples)
-            if sample.finish is Finish.unfinished
-        }
-        talks = list(open_ones.values())
-        episodes = [talk.episode for talk in talks]
+        places = [n for n, sample in enumerate(samples) if sample.finish is Finish.unfinished]
+        episodes = [self._episode(chunk.prompts[n // size], n % size) for n in places]
+        talks = Conversations(
+            [Conversation(episode, self._tokenizer, stop) for episode in episodes], self._calls
+        )
+        talks.begin()
+        for row, place in enumerate(places):
+            sample = samples[place]
+            if sample.episode:
+                talks.repeat(row, sample, sample.episode)
         room = max(episode.room_of_turns(stop) for episode in episodes)
         starts = [len(episode.tokens) for episode in episodes]
         self._writer.converse(feed, self._rows(episodes, chunk), talks, room)
         for episode, start in zip(episodes, starts, strict=True):
             episode.count_observed(start)
-        episodes[0].require_repeatable(self._task.environment())
-        for place, talk in open_ones.items():
-            samples[place] = talk.episode.sample()
+        episodes[0].require_repeatable(self._task.environment(), self._calls)
+        for episode, place in zip(episodes, places, strict=True):
+            samples[place] = episode.sample()
         return chunk.grouped(samples)
 
     def report(self) -> GeneratorReport:
         """That of the generator of the actions."""
         return self._writer.report()
 
-    def _begun(self, prompt: Prompt, number: int, sample: Sample, stop: int) -> Conversation:
-        """An episode before its first action, or with the turns of a sample that has begun."""
-        seed = self._seed(prompt.id, number)
-        talk = begun_conversation(
-            self._task, self._tokenizer, prompt, number, seed, self._limits, stop
+    def _episode(self, prompt: Prompt, number: int) -> OpenEpisode:
+        """An episode before its environment is reset. number: of the sample in its group."""
+        return OpenEpisode(
+            prompt,
+            number,
+            self._task.environment(),
+            self._seed(prompt.id, number),
+            self._limits,
+            self._task.name,
+            self._tools,
         )
-        if sample.episode:
-            talk.repeat(sample, sample.episode)
-        return talk
 
     def _rows(self, episodes: Sequence[OpenEpisode], chunk: Chunk) -> Rows:
         """The rows of the next actions. Samples of a prompt share it where no text stands behind

@@ -19,7 +19,7 @@ from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens, require_number
 from rlhf_lab.rollout.generators.static import StaticDecoder
 from rlhf_lab.rollout.generators.static_writer import StaticWriter
 from rlhf_lab.rollout.generators.stepwise import StepwiseWriter
-from rlhf_lab.rollout.generators.turn_writer import Talk, TurnWriter
+from rlhf_lab.rollout.generators.turn_writer import Talks, TurnWriter
 from rlhf_lab.rollout.generators.weight_rounding import WeightRounding
 from rlhf_lab.runs.memory import memory_for
 from rlhf_lab.types.data import Weights
@@ -108,7 +108,7 @@ class HFGenerator:
             require_numbers(written.logp_BT, written.versions[0])
         return written
 
-    def converse(self, feed: WeightFeed, rows: Rows, talks: Sequence[Talk], room: int) -> None:
+    def converse(self, feed: WeightFeed, rows: Rows, talks: Talks, room: int) -> None:
         """Write rows whose actions are answered; see TurnWriter."""
         writer = TurnWriter(self._decoder, self._sampling.temperature, self.eos)
         with self._ready():

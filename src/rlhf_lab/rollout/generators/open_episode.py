@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from rlhf_lab.rollout.generators.environment_answers import first_of, place_of, turn_of
+from rlhf_lab.rollout.generators.environment_calls import Call, EnvironmentCalls
+from rlhf_lab.rollout.generators.tool_times import AT_ONCE, ToolTimes
 from rlhf_lab.tasks.environment import Environment, Episodic, Turn
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import ENVIRONMENT, POLICY, Episode, Finish, Prompt, Sample
 
 
-@dataclass(frozen=True)
-class Played:
-    """A turn: the action, whether it ended with the end token, and what came of it."""
+class Said(NamedTuple):
+    """An action: its text, and whether it ended with the end token."""
 
-    action: str
+    text: str
     finished: bool
-    turn: Turn
+
+
+class Played(NamedTuple):
+    """An action, and what came of it; None where the environment was too late."""
+
+    said: Said
+    turn: Turn | None
 
 
 @dataclass(frozen=True)
@@ -39,7 +48,8 @@ def episode_limits(task: Episodic, max_tokens: int) -> Limits:
 
 @dataclass
 class OpenEpisode:
-    """One sample of a prompt. number: its number in its group. name: of the task, for errors."""
+    """One sample of a prompt. number: its number in its group. name: of the task, for errors.
+    tools: virtual seconds that observations take."""
 
     prompt: Prompt
     number: int
@@ -47,14 +57,17 @@ class OpenEpisode:
     seed: int
     limits: Limits
     name: str
+    tools: ToolTimes = AT_ONCE
     tokens: list[int] = field(default_factory=list)
     logps: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     observed: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     played: list[Played] = field(default_factory=list)
     rewards: list[tuple[int, float]] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
     transcript: list[tuple[str, str]] = field(default_factory=list)
     info: Counter[str] = field(default_factory=Counter)
+    is_late: bool = False
     read: int = 0
     finish: Finish = Finish.unfinished
     first: str = ""
@@ -62,6 +75,12 @@ class OpenEpisode:
     @property
     def is_open(self) -> bool:
         return self.finish is Finish.unfinished
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the environment ended it."""
+        last = self.played[-1].turn if self.played else None
+        return last is not None and last.is_done
 
     @property
     def turns(self) -> int:
@@ -99,10 +118,10 @@ class OpenEpisode:
         """Observations among the response tokens from `start` on were read with these."""
         self.read += sum(len(o) for place, o in self.observed if start < place < len(self.tokens))
 
-    def begin(self) -> str:
-        """Reset the environment. Returns the first observation."""
-        self.first = first_of(self.environment, self.prompt.example, self.seed, self.name)
-        return self.first
+    def reset(self) -> Call:
+        """The call that begins it, which returns what the environment shows first."""
+        given = (self.environment, self.prompt.example, self.seed, self.name)
+        return Call(self._place_of(1), functools.partial(first_of, *given), is_needed=True)
 
     def observe(self, text: str, tokens: Sequence[int]) -> None:
         """Read an observation, which may be empty. Raises UserError for one that is too long."""
@@ -117,31 +136,48 @@ class OpenEpisode:
             self.observed.append((len(self.tokens), tuple(tokens)))
             self.transcript.append((ENVIRONMENT, text))
 
+    def step(self, said: Said) -> Call:
+        """The call that takes an action to the environment, and returns its turn."""
+        place = self._place_of(self.turns + 1)
+        return Call(place, functools.partial(turn_of, self.environment, *said, place))
+
     def act(
         self,
-        action: str,
-        finished: bool,
+        said: Said,
+        turn: Turn | None,
         tokens: Sequence[int],
         logps: Sequence[float],
         versions: Sequence[int],
     ) -> str | None:
-        """Take an action, with its tokens. Returns the observation that follows; None at the
-        episode's end."""
-        place = self._place_of(self.turns + 1)
-        turn = turn_of(self.environment, action, finished, place)
+        """Take an action, with its tokens, and its turn; None if that came too late. Returns the
+        observation that follows; None at the episode's end."""
         self.tokens += tokens
         self.logps += logps
         self.versions += versions
-        self.played.append(Played(action, finished, turn))
-        self.rewards.append((len(self.tokens) - 1, float(turn.reward)))
-        self.transcript.append((POLICY, action))
-        self.info.update({name: float(value) for name, value in turn.info.items()})
-        is_last = self.turns == self.limits.turns or not self.room or not finished
-        if turn.is_done and finished:
-            self.finish = Finish.eos
-        elif turn.is_done or is_last:
+        self.played.append(Played(said, turn))
+        self.transcript.append((POLICY, said.text))
+        self.rewards.append((len(self.tokens) - 1, float(turn.reward) if turn else 0.0))
+        if turn is None:
+            self.is_late = True
             self.finish = Finish.length
-        return turn.observation if self.finish is Finish.unfinished else None
+            return None
+        self.info.update({name: float(value) for name, value in turn.info.items()})
+        is_last = self.turns == self.limits.turns or not self.room or not said.finished
+        if turn.is_done and said.finished:
+            self.finish = Finish.eos
+        elif turn.is_done or is_last or not self._waits_for_observation():
+            self.finish = Finish.length
+        return turn.observation if self.is_open else None
+
+    def _waits_for_observation(self) -> bool:
+        """Let the virtual seconds of an observation pass. Returns whether it comes in time."""
+        if not self.tools.median:
+            return True
+        wait = self.tools.seconds(self.seed, self.turns)
+        room = self.tools.deadline - sum(self.waits)
+        self.is_late = bool(self.tools.deadline) and wait > room
+        self.waits.append(room if self.is_late else wait)
+        return not self.is_late
 
     def sample(self) -> Sample:
         """The sample as it is now."""
@@ -151,27 +187,33 @@ class OpenEpisode:
             logps=tuple(self.logps),
             version=versions[0] if versions else 0,
             finish=self.finish,
-            text=self.played[-1].action if self.played else "",
+            text=self.played[-1].said.text if self.played else "",
             versions=() if len(set(versions)) < 2 else tuple(versions),
             episode=Episode(
                 observed=tuple(self.observed),
                 turns=tuple(self.rewards),
                 transcript=tuple(self.transcript),
                 info=dict(self.info),
-                is_done=bool(self.played) and self.played[-1].turn.is_done,
+                is_done=self.is_done,
                 read_tokens=self.read,
+                waits=tuple(self.waits),
+                is_late=self.is_late,
             ),
         )
 
-    def require_repeatable(self, environment: Environment) -> None:
+    def require_repeatable(self, environment: Environment, calls: EnvironmentCalls) -> None:
         """Play the episode again in a fresh environment. Raises UserError where the same actions
         have other consequences: samples could then not be repeated."""
-        if first_of(environment, self.prompt.example, self.seed, self.name) != self.first:
+        again = replace(self, environment=environment, played=[])
+        if calls.one(again.reset()) != self.first:
             raise self._not_repeatable(1, "reset")
         for number, played in enumerate(self.played, start=1):
-            place = self._place_of(number)
-            if turn_of(environment, played.action, played.finished, place) != played.turn:
+            if played.turn is None:
+                return
+            turn = calls.one(again.step(played.said))
+            if turn not in (played.turn, None):
                 raise self._not_repeatable(number, "step")
+            again.played.append(played)
 
     def _not_repeatable(self, turn: int, what: str) -> UserError:
         return UserError(

@@ -1,0 +1,98 @@
+"""Config node `episodes`: how long environments may take, in real and in virtual seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from rlhf_lab.rollout.generators.tool_times import ToolTimes
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+
+
+class WhenLate(StrEnum):
+    """What becomes of a step of an environment that takes longer than it may."""
+
+    stop = "stop"
+    truncate = "truncate"
+
+
+@dataclass(frozen=True)
+class EpisodeOptions(limits.Limited, key="episodes"):
+    """Time in the episodes of a task with an environment.
+
+    Real seconds guard a run against an environment that hangs. Virtual seconds are part of the
+    experiment: drawn from the seed, the same on every machine and in every mode; mode=virtual lets
+    them pass on its clock.
+    """
+
+    step_seconds: float = limits.pause(
+        300.0,
+        about=(
+            "Real seconds that a call of an environment (reset or step) may take; 0 is without "
+            "limit."
+        ),
+    )
+    when_late: WhenLate = limits.option(
+        WhenLate.stop,
+        about=(
+            "A step that takes longer: the run stops with its row and turn (stop), or the episode "
+            "ends there and is counted (truncate), which no other machine need repeat."
+        ),
+    )
+    steps_at_once: int = limits.count(
+        1,
+        most=1024,
+        about=(
+            "Environments that are called at the same time, in threads. More than 1 is for tools "
+            "that wait; those that compute, or share state, need 1."
+        ),
+    )
+    tool_seconds: float = limits.pause(
+        0.0,
+        about=(
+            "Median virtual seconds until an observation is there, drawn for each from the seed; 0 "
+            "is at once."
+        ),
+    )
+    tool_sigma: float = limits.number(
+        0.0,
+        least=0,
+        most=5,
+        about=(
+            "Standard deviation of the logarithm of these seconds, which are log-normal: 0 makes "
+            "all equal, 1 gives a tail, 2 a heavy one."
+        ),
+    )
+    tool_deadline: float = limits.pause(
+        0.0,
+        about=(
+            "Virtual seconds that all observations of an episode may take: one that takes longer "
+            "is not read, and the episode ends. 0 is without limit."
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("tool_sigma", "tool_deadline"):
+            if getattr(self, name) and not self.tool_seconds:
+                raise UserError(
+                    f"episodes.{name}={getattr(self, name):g} with episodes.tool_seconds=0: "
+                    "observations take no time; pass episodes.tool_seconds, or "
+                    f"episodes.{name}=0"
+                )
+        if self.when_late is WhenLate.truncate and not self.step_seconds:
+            raise UserError(
+                "episodes.when_late=truncate with episodes.step_seconds=0: no step is ever late; "
+                "pass episodes.step_seconds"
+            )
+
+    @property
+    def tool_times(self) -> ToolTimes:
+        """Virtual seconds of observations."""
+        return ToolTimes(self.tool_seconds, self.tool_sigma, self.tool_deadline)
+
+    @property
+    def without_tools(self) -> EpisodeOptions:
+        """The same with observations that take no virtual time: evaluation measures the policy."""
+        return replace(self, tool_seconds=0.0, tool_sigma=0.0, tool_deadline=0.0)

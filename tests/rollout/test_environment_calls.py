@@ -1,0 +1,130 @@
+"""Calls of environments: in order, at the same time, and given up when they hang."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rlhf_lab.rollout.generators.environment_calls import Call, EnvironmentCalls
+from rlhf_lab.rollout.generators.episode_options import EpisodeOptions, WhenLate
+from rlhf_lab.tasks.environment import Turn
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Finish
+from tests.support.environments import Play, Script
+from tests.support.given_actions import played, said
+
+# Far longer than a call of these tests takes, and far shorter than the test's own limit.
+SOON = 1.0
+
+
+def calls_of(*functions: Callable[[], Any]) -> list[Call]:
+    return [Call(f"call {number}", function) for number, function in enumerate(functions)]
+
+
+def making(**options: Any) -> EnvironmentCalls:
+    return EnvironmentCalls(EpisodeOptions(**options))
+
+
+@pytest.fixture
+def hanging() -> Iterator[threading.Event]:
+    """What a hanging call waits for; it is let go at the end."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.mark.parametrize("step_seconds", [0, 60])
+@pytest.mark.parametrize("at_once", [1, 3, 50])
+def test_results_come_in_the_order_of_the_calls(step_seconds: float, at_once: int) -> None:
+    calls = making(step_seconds=step_seconds, steps_at_once=at_once)
+    functions = [lambda number=number: number**2 for number in range(20)]
+    assert calls.all(calls_of(*functions)) == [number**2 for number in range(20)]
+    assert calls.all([]) == []
+
+
+def test_calls_are_made_at_the_same_time_and_no_more_than_allowed() -> None:
+    barrier = threading.Barrier(3, timeout=60)
+    calls = making(steps_at_once=3)
+    # Each waits for two others.
+    assert sorted(calls.all(calls_of(*[barrier.wait] * 6))) == [0, 0, 1, 1, 2, 2]
+    running, most = [0], [0]
+
+    def counted() -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        running[0] -= 1
+
+    making().all(calls_of(*[counted] * 50))
+    assert most == [1]
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_what_the_first_failing_call_raises_is_raised(at_once: int) -> None:
+    def failing(number: int) -> None:
+        raise LookupError(f"call {number}")
+
+    functions = [lambda: 1, lambda: failing(1), lambda: failing(2)]
+    with pytest.raises(LookupError, match="call 1"):
+        making(steps_at_once=at_once).all(calls_of(*functions))
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_call_that_hangs_stops_the_run_or_is_left_out(
+    at_once: int, hanging: threading.Event
+) -> None:
+    functions = (lambda: 1, hanging.wait, lambda: 3)
+    stopped = making(step_seconds=SOON, steps_at_once=at_once)
+    complaint = r"^call 1: the environment took longer than episodes\.step_seconds=1: raise it"
+    with pytest.raises(UserError, match=complaint):
+        stopped.all(calls_of(*functions))
+    cut = making(step_seconds=SOON, steps_at_once=at_once, when_late=WhenLate.truncate)
+    assert cut.all(calls_of(*functions)) == [1, None, 3]
+    needed = Call("reset", hanging.wait, is_needed=True)
+    with pytest.raises(UserError, match=r"^reset: the environment took longer"):
+        cut.one(needed)
+
+
+class Hanging(Script):
+    """Hangs at its second turn."""
+
+    def __init__(self, event: threading.Event) -> None:
+        super().__init__([Turn("1", 0.5), Turn("2"), Turn(is_done=True)])
+        self.event = event
+
+    def step(self, action: str, finished: bool) -> Turn:
+        if self.number == 1:
+            self.event.wait()
+        return super().step(action, finished)
+
+
+def test_an_episode_whose_step_is_late_ends_with_the_action(hanging: threading.Event) -> None:
+    world = Play(lambda: Hanging(hanging))
+    actions = [[said("1")], [said("2")], [said("12")]]
+    with pytest.raises(UserError, match=r"^task=play, row row/0, turn 2: the environment took"):
+        played(world, actions, step_seconds=SOON)
+    (sample,) = played(world, actions, step_seconds=SOON, when_late=WhenLate.truncate).samples
+    assert sample.episode is not None
+    assert (sample.text, sample.finish) == ("2", Finish.length)
+    assert (sample.episode.is_late, sample.episode.is_done) == (True, False)
+    assert [reward for _, reward in sample.episode.turns] == [0.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"tool_sigma": 1.0}, r"episodes\.tool_sigma=1 with episodes\.tool_seconds=0: "),
+        ({"tool_deadline": 2.0}, r"episodes\.tool_deadline=2 with episodes\.tool_seconds=0: "),
+        ({"step_seconds": -1.0}, r"episodes\.step_seconds"),
+        ({"steps_at_once": 0}, r"episodes\.steps_at_once"),
+        (
+            {"step_seconds": 0.0, "when_late": WhenLate.truncate},
+            r"episodes\.when_late=truncate with episodes\.step_seconds=0: no step is ever late",
+        ),
+    ],
+)
+def test_options_that_cannot_work_are_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        EpisodeOptions(**options)
