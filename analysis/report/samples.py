@@ -60,6 +60,9 @@ def rollout(one: RolloutSample) -> dict[str, Any]:
     return {
         "prompt": cut(one.prompt),
         "response": cut(one.response),
+        "turns": [turn(row) for row in one.turns],
+        "reward": one.reward,
+        "length": one.tokens,
         "facts": [
             ["reward", short(one.reward)],
             ["version", one.version],
@@ -67,6 +70,18 @@ def rollout(one: RolloutSample) -> dict[str, Any]:
             ["length", f"{count(one.tokens, 'token')}, {one.finish}"],
         ],
     }
+
+
+def turn(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A text of an episode. about: what is shown where a reader points at it."""
+    found = {"writer": row["writer"], "text": cut(row["text"])}
+    if "reward" not in row:
+        return found
+    first, last = row["version"], row["newest_version"]
+    by = f"version {first}" if first == last else f"versions {first} to {last}"
+    logps = " ".join(f"{logp:.2f}" for logp in row["logps"])
+    about = f"{count(len(row['logps']), 'token')} of {by}; log-probs {logps}"
+    return found | {"reward": short(row["reward"]), "about": cut(about)}
 
 
 def judged(folder: Path) -> list[dict[str, Any]]:
@@ -84,7 +99,14 @@ def evaluated(row: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     names = {"gold": "gold score", "reference_gold": "reference's gold score"}
     facts = [[text, short(row[key])] for key, text in names.items() if is_number(row.get(key))]
-    found = {"prompt": cut(row["prompt"]), "response": cut(row["sample"]), "facts": facts}
+    text, gold = row["sample"], row.get("gold")
+    found = {
+        "prompt": cut(row["prompt"]),
+        "response": cut(text),
+        "facts": facts,
+        "reward": gold if is_number(gold) else 0,
+        "length": len(text),
+    }
     reference = row.get("reference")
     return found | ({"reference": cut(reference)} if isinstance(reference, str) else {})
 

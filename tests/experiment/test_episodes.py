@@ -166,6 +166,10 @@ def test_files_show_the_turns(make_config: MakeConfig) -> None:
         assert len(sample.steps) == sample.response.count("policy (")
         assert sample.reward == pytest.approx(sum(reward for _, reward in sample.steps))
         assert sample.steps[-1][0] == sample.tokens - 1
+        own = [turn for turn in sample.turns if turn["writer"] == "policy"]
+        assert [turn["reward"] for turn in own] == [reward for _, reward in sample.steps]
+        assert sum(len(turn["logps"]) for turn in own) == sample.tokens
+        assert {turn["version"] for turn in own} == {sample.version}
     evaluated = read_rows(folder / EVALS)[-1]
     assert evaluated["episode/turns"] >= 1 and evaluated["episode/questions"] >= 0
     assert abs(read_rows(folder / EVALS)[0]["kl/sft_k1"]) < 1e-4

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import shutil
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rlhf_lab.cli.command import OptionsCommand
@@ -15,11 +16,34 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 INDENT = "  "
+ORDERS: Mapping[str, Callable[[RolloutSample], float]] = {
+    "round": lambda one: one.round,
+    "reward": lambda one: one.reward,
+    "length": lambda one: one.tokens,
+}
 
 
-def sample_lines(run: Path, round_: int | None, last: int, width: int) -> Iterator[str]:
-    """The last samples of a run, or of one of its rounds, as lines of at most `width` characters.
-    Raises UserError if there are none."""
+@dataclass(frozen=True)
+class Choice:
+    """Which samples are shown. round: None for all. text: that prompt or response must contain.
+    sort: the order, of which the last ones are shown, or with is_first the first ones."""
+
+    round: int | None = None
+    text: str = ""
+    sort: str = "round"
+    count: int = 4
+    is_first: bool = False
+
+    def of(self, samples: Sequence[RolloutSample]) -> Sequence[RolloutSample]:
+        """The chosen ones of these samples, in order."""
+        found = [one for one in samples if self.text in one.prompt or self.text in one.response]
+        found.sort(key=lambda one: ORDERS[self.sort](one))
+        return found[: self.count] if self.is_first else found[-self.count :]
+
+
+def sample_lines(run: Path, choice: Choice, width: int) -> Iterator[str]:
+    """Samples of a run as lines of at most `width` characters. Raises UserError if there are
+    none."""
     manifest_path(run)
     samples = read_rollouts(run)
     if not samples:
@@ -27,12 +51,17 @@ def sample_lines(run: Path, round_: int | None, last: int, width: int) -> Iterat
             f"{run} has no {ROLLOUTS}: a run keeps samples from its first round on, unless "
             "tracker.samples=0"
         )
-    if round_ is not None:
+    if choice.round is not None:
         rounds = sorted({one.round for one in samples})
-        samples = [one for one in samples if one.round == round_]
+        samples = [one for one in samples if one.round == choice.round]
         if not samples:
-            raise UserError(f"--round {round_}: {run} has samples of {rounds[0]} to {rounds[-1]}")
-    for sample in samples[-last:]:
+            raise UserError(
+                f"--round {choice.round}: {run} has samples of {rounds[0]} to {rounds[-1]}"
+            )
+    chosen = choice.of(samples)
+    if not chosen:
+        raise UserError(f"--contains {choice.text!r}: none of {len(samples)} samples has this text")
+    for sample in chosen:
         yield from lines_of(sample, width)
         yield ""
 
@@ -78,16 +107,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument("--round", type=natural, metavar="R", help="only samples of this round")
     parser.add_argument(
-        "--last", type=natural, default=4, metavar="N", help="how many samples are shown (4)"
+        "--contains", default="", metavar="TEXT", help="only samples with this in prompt or answer"
     )
+    parser.add_argument(
+        "--sort", choices=sorted(ORDERS), default="round", help="order of the samples (round)"
+    )
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument(
+        "--last", type=natural, default=4, metavar="N", help="show the last N of the order (4)"
+    )
+    shown.add_argument("--first", type=natural, metavar="N", help="show the first N")
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
     """Print the samples. Returns 0."""
-    if options.last < 1:
-        raise UserError("--last 0 shows nothing: pass 1 or more")
+    is_first = options.first is not None
+    count = options.first if is_first else options.last
+    if count < 1:
+        raise UserError(f"--{'first' if is_first else 'last'} 0 shows nothing: pass 1 or more")
+    choice = Choice(options.round, options.contains, options.sort, count, is_first)
     width = max(40, shutil.get_terminal_size().columns)
-    for line in sample_lines(options.run, options.round, options.last, width):
+    for line in sample_lines(options.run, choice, width):
         console.print(line)
     return 0
 
@@ -96,7 +136,7 @@ COMMAND = OptionsCommand(
     "samples",
     "print samples that a run was trained on, with reward, version and lag",
     "runs/RUN --round 8",
-    usage="RUN [--round R] [--last N]",
+    usage="RUN [--round R] [--contains TEXT] [--sort reward] [--first N | --last N]",
     add_options=add_options,
     action=show,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ class RolloutSample:
     update used the sample. version: oldest weights that wrote it; newest_version: those of its last
     token. lag_rounds, lag_updates: age of the oldest weights when the round began. tokens: length
     of the response. finish: eos, or length for the limit. steps: (last token, reward) of each step
-    that was rewarded.
+    that was rewarded. turns: the texts of an episode with their writers; those of the policy with
+    the reward of the turn, log-probs of the tokens, and the versions that wrote first and last.
     """
 
     round: int
@@ -43,6 +44,7 @@ class RolloutSample:
     tokens: int
     finish: str
     steps: list[list[float]]
+    turns: list[dict[str, Any]] = field(default_factory=list)
 
     def row(self) -> dict[str, Any]:
         """The sample as a row of the file."""
@@ -54,7 +56,8 @@ def read_rollouts(run: Path) -> list[RolloutSample]:
     off is left out. Raises UserError on any other damaged line."""
     names = [column.name for column in fields(RolloutSample)]
     return [
-        RolloutSample(**{name: row[name] for name in names}) for row in read_rows(run / ROLLOUTS)
+        RolloutSample(**{name: row[name] for name in names if name in row})
+        for row in read_rows(run / ROLLOUTS)
     ]
 
 

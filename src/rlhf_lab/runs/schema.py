@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Required
+from typing import Annotated, Any, NotRequired, Required
 
 from pydantic import BeforeValidator, Field
 from typing_extensions import TypedDict
@@ -107,6 +107,17 @@ class Timed(TypedDict, total=False):
     chunk: Count | None
 
 
+class Written(TypedDict, total=False):
+    """A text of an episode; only those of the policy have numbers."""
+
+    writer: Required[Text]
+    text: Required[str]
+    reward: Finite
+    logps: list[Finite]
+    version: Count
+    newest_version: Count
+
+
 class Sampled(TypedDict):
     """A row of rollouts.jsonl."""
 
@@ -127,6 +138,7 @@ class Sampled(TypedDict):
     tokens: Count
     finish: str
     steps: list[Annotated[list[Finite], Field(min_length=2, max_length=2)]]
+    turns: NotRequired[list[Written]]
 
 
 KINDS: dict[str, Any] = {

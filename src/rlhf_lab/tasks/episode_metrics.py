@@ -1,8 +1,9 @@
-"""Metrics of episodes, and an episode as text."""
+"""Metrics of episodes, and an episode as text and as rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.samples import POLICY, Sample
@@ -35,10 +36,33 @@ def transcript(sample: Sample) -> str:
     each observation."""
     if not sample.episode:
         return sample.text
-    rewards = iter(sample.episode.turns)
     return "\n".join(
-        f"policy ({next(rewards)[1]:.4g}): {text.strip()}"
-        if writer == POLICY
-        else f"{writer}: {text.strip()}"
-        for writer, text in sample.episode.transcript
+        f"{turn['writer']}{reward_of(turn)}: {turn['text'].strip()}" for turn in turns_of(sample)
     )
+
+
+def reward_of(turn: Mapping[str, Any]) -> str:
+    return f" ({turn['reward']:.4g})" if "reward" in turn else ""
+
+
+def turns_of(sample: Sample) -> list[dict[str, Any]]:
+    """The texts of an episode as rows; none without one. Those of the policy have the reward of
+    their turn, the log-probs of their tokens, and the versions that wrote the first and the
+    last."""
+    if not sample.episode:
+        return []
+    versions = sample.versions or (sample.version,) * len(sample.tokens)
+    rows: list[dict[str, Any]] = []
+    ends, start = iter(sample.episode.turns), 0
+    for writer, text in sample.episode.transcript:
+        rows.append({"writer": writer, "text": text})
+        if writer == POLICY:
+            last, reward = next(ends)
+            rows[-1] |= {
+                "reward": reward,
+                "logps": list(sample.logps[start : last + 1]),
+                "version": versions[start],
+                "newest_version": versions[last],
+            }
+            start = last + 1
+    return rows

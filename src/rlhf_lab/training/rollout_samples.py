@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rlhf_lab.models.batching import steps_of
 from rlhf_lab.runs.rollouts import RolloutSample
-from rlhf_lab.tasks.episode_metrics import transcript
+from rlhf_lab.tasks.episode_metrics import transcript, turns_of
 from rlhf_lab.types.data import Credit
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import OFFLINE, Group
@@ -57,4 +57,5 @@ def rollout_sample(
         tokens=length,
         finish=sample.finish.value,
         steps=[list(step) for step in steps_of(group)[number]],
+        turns=turns_of(sample),
     )

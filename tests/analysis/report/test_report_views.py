@@ -219,14 +219,49 @@ def test_samples_of_a_run_and_round_are_chosen(tab: Page, tmp_path: Path) -> Non
     path.write_text(html(tables, Options()), encoding="utf-8")
     tab.open(path)
     names = tab.run("[...get('sample-round').options].map(o => o.text)")
-    assert names[0] == "round 0" and names[-2:] == ["round 8", "last evaluation"]
-    assert len(names) == 7
+    assert names[0] == "round 0" and names[-3:] == ["round 8", "last evaluation", "all rounds"]
+    assert len(names) == 8
     text = tab.run("get('sample-list').textContent")
     assert "<b>prompt 0</b>" in text and "2 updates, 1 round" in text
     set_value(tab, "sample-round", "last evaluation")
     assert "wanted" in tab.run("get('sample-list').textContent")
     assert "zebras" in html(tables, Options())
     assert "zebras" not in html(tables, Options(texts=False))
+
+
+def test_samples_are_found_by_reward_length_and_text(tab: Page, tmp_path: Path) -> None:
+    folder = made.write_run(tmp_path / "runs" / "one", Made().runs((0.8,))[0])
+    turns = [
+        {"writer": "policy", "text": "ask", "reward": -0.5, "logps": [-0.25, -1.5],
+         "version": 2, "newest_version": 3},
+        {"writer": "environment", "text": "told"},
+    ]  # fmt: skip
+    kept = [
+        {"reward": 0.5, "tokens": 9, "response": "first"},
+        {"reward": 2.0, "tokens": 3, "response": "second"},
+        {"reward": -1.0, "tokens": 5, "response": "third", "turns": turns},
+    ]
+    rows = [sample(number, number) | values for number, values in enumerate(kept)]
+    made.write_lines(folder / "rollouts.jsonl", rows)
+    path = tmp_path / "report.html"
+    path.write_text(html(gather([str(tmp_path / "runs")]), Options()), encoding="utf-8")
+    tab.open(path)
+    set_value(tab, "sample-round", "all rounds")
+    shown = "[...document.querySelectorAll('.sample dd')].map(d => d.textContent)"
+
+    def order(name: str) -> list[str]:
+        set_value(tab, "sample-order", name)
+        return [text for text in tab.run(shown) if text.startswith("round")]
+
+    assert order("highest reward first") == ["round 1", "round 0", "round 2"]
+    assert order("shortest first") == ["round 1", "round 2", "round 0"]
+    tab.run(
+        "get('sample-text').value = 'THIRD'; get('sample-text').dispatchEvent(new Event('input'))"
+    )
+    lines = "[...document.querySelectorAll('.turn')].map(d => d.textContent)"
+    assert tab.run(lines) == ["policy, reward -0.5ask", "environmenttold"]
+    about = tab.run("document.querySelector('.turn').title")
+    assert about == "2 tokens of versions 2 to 3; log-probs -0.25 -1.50"
 
 
 def test_differences_are_made_in_pairs_of_seeds(show: Any) -> None:
