@@ -32,6 +32,7 @@ from tests.support.golden import (
     VALUE,
     cells,
     collated,
+    credited,
     flat,
     four_rows,
     loss_of,
@@ -301,6 +302,25 @@ def test_ma_ppo_ends_macro_actions_where_perplexity_rises() -> None:
     assert cells(batch.credit_BT) == pytest.approx(flat(gain), abs=1e-6)
     target = [[0.706, 1.0, 0.0], [2.95], [1.5662, 2.01], [0.3996, 0.0, 0.48]]
     assert cells(batch.target_BT) == pytest.approx(flat(target), abs=1e-6)
+
+
+def test_turns_are_macro_actions_of_ma_ppo() -> None:
+    """Turns of the lengths that the test before has give its numbers."""
+    turn_BT = torch.tensor([[0, 1, 1], [0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    by_turn = replace(macro_ppo(5), termination=Termination.turn, whiten_advantages=False)
+    # Without turns a response is one macro action, whose value is learned at its first token.
+    plain = four_rows(by_turn)
+    assert [bool(target) for target in cells(plain.target_BT)] == [
+        *(True, False, False),
+        *(True,),
+        *(True, False),
+        *(True, False, False),
+    ]
+    batch = replace(collated(), turn_BT=turn_BT)
+    assert cells(macro_actions(Termination.turn, 5, batch).first_BT) == [1, 1, 0, 1, 1, 1, 1, 0, 1]
+    made = credited(by_turn, two_prompts(), batch)[0]
+    gain = [[0.206, 0.8, 0.8], [1.95], [1.1662, 1.21], [0.2996, 0.2996, 0.18]]
+    assert cells(made.credit_BT) == pytest.approx(flat(gain), abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ FORMS.update(
         (Termination.random, MacroValue.equal),
         (Termination.perplexity, MacroValue.last),
         (Termination.perplexity, MacroValue.position),
+        (Termination.turn, MacroValue.first),
     ]
 )
 

@@ -51,6 +51,7 @@ def ragged_batch(
         credit_BT=torch.zeros(shape, dtype=torch.float64),
         target_BT=normal(shape, rng),
         step_reward_BT=torch.zeros(shape, dtype=torch.float64),
+        turn_BT=torch.zeros(shape, dtype=torch.long),
         weight_BT=torch.zeros(shape, dtype=torch.float64),
         group_B=torch.arange(num_groups).repeat_interleave(group_size),
         version_B=torch.zeros(shape[0], dtype=torch.long),

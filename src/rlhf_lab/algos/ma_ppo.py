@@ -32,9 +32,10 @@ class MacroPPO(ActorCritic):
         Termination.fixed,
         about=(
             "Where a macro action ends: after macro_tokens (fixed), after 1, 2, 3, 5 or 10 tokens "
-            "(random), or before a token less likely than the one before it (perplexity)."
+            "(random), before a token less likely than the one before it (perplexity), or with a "
+            "turn of an episode (turn), so that values, advantages and discounts are per turn."
         ),
-        source="arXiv:2410.02743, section 3.2",
+        source="arXiv:2410.02743, section 3.2; turns: after ArCHer, arXiv:2402.19446",
     )
     macro_value: MacroValue = limits.option(
         MacroValue.first,

@@ -1,4 +1,5 @@
-"""How the tokens of a response are divided into macro actions (arXiv:2410.02743, section 3.2)."""
+"""How the tokens of a response are divided into macro actions (arXiv:2410.02743, section 3.2), or
+those of an episode into turns (arXiv:2402.19446)."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
 
 
 class Termination(StrEnum):
-    """Where a macro action ends: after a fixed or a random number of tokens, or before a token that
-    its writer found less likely than the token before it (perplexity)."""
+    """Where a macro action ends: after a fixed or a random number of tokens, before a token that
+    its writer found less likely than the token before it (perplexity), or with a turn of an
+    episode."""
 
     fixed = "fixed"
     random = "random"
     perplexity = "perplexity"
+    turn = "turn"
 
 
 class MacroValue(StrEnum):
@@ -96,6 +99,8 @@ def macro_actions(kind: Termination, tokens: int, batch: Batch) -> MacroActions:
     elif kind is Termination.random:
         ends_BM = random_lengths(batch).cumsum(dim=1)
         index_BT = torch.searchsorted(ends_BM, place_T.repeat(len(batch), 1), right=True)
+    elif kind is Termination.turn:
+        index_BT = batch.turn_BT
     else:
         logp_BT = batch.behavior_logp_BT
         index_BT = torch.zeros_like(logp_BT, dtype=torch.long)

@@ -71,6 +71,7 @@ def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
         credit_BT=torch.zeros_like(mask_BT),
         target_BT=torch.zeros_like(mask_BT),
         step_reward_BT=step_reward_BT,
+        turn_BT=pad_right([turns_of(sample) for _, _, sample in rows], torch.long),
         weight_BT=torch.zeros_like(mask_BT),
         group_B=torch.tensor([index for index, _, _ in rows]),
         version_B=torch.tensor([sample.version for _, _, sample in rows]),
@@ -79,6 +80,18 @@ def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
         log_ratio_gradient_B=torch.zeros(len(rows)),
         **text_columns([sample for _, _, sample in rows], pad_id),
     )
+
+
+def turns_of(sample: Sample) -> list[int]:
+    """The number of each token's turn."""
+    ends = [last + 1 for last, _ in sample.episode.turns] if sample.episode else []
+    starts = [0, *ends]
+    numbers = [
+        turn
+        for turn, (start, end) in enumerate(zip(starts, ends, strict=False))
+        for _ in range(start, end)
+    ]
+    return numbers or [0] * len(sample.tokens)
 
 
 def text_columns(samples: Sequence[Sample], pad_id: int) -> dict[str, Tensor]:

@@ -129,7 +129,8 @@ class Batch:
     credit_BT: advantages, or whatever `Algorithm.credit` gives.
     weight_BT: weight of each token in the loss (see Reduction). value_BT: values before the round's
     updates; target_BT: their regression targets. step_reward_BT: reward of each step at its last
-    token, a part of the row's reward. group_B: number of the row's group. version_B: oldest weight
+    token, a part of the row's reward. turn_BT: number of the turn of an episode that a token is
+    part of, from 0; 0 without turns. group_B: number of the row's group. version_B: oldest weight
     version that wrote the row. max_response_B: response limit in tokens. has_reference_B: False
     where the reference was not run; its log-probs are then those of the behaviour.
     text_BU: what stands behind the prompt where an environment wrote some of it; writer_BU: whose
@@ -152,6 +153,7 @@ class Batch:
     credit_BT: Tensor
     target_BT: Tensor
     step_reward_BT: Tensor
+    turn_BT: Tensor
     weight_BT: Tensor
     group_B: Tensor
     version_B: Tensor

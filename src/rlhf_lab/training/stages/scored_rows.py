@@ -109,6 +109,7 @@ def row_batch(rows: Sequence[Sequence[int]], group_B: Tensor) -> Batch:
         credit_BT=none_BT,
         target_BT=none_BT,
         step_reward_BT=none_BT,
+        turn_BT=torch.zeros_like(mask_BT, dtype=torch.long),
         weight_BT=none_BT,
         group_B=group_B,
         version_B=torch.zeros(num, dtype=torch.long),
