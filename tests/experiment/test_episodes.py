@@ -178,7 +178,7 @@ def test_files_show_the_turns(make_config: MakeConfig) -> None:
 def test_values_per_turn_have_the_same_bits_in_every_mode(finished: Finished) -> None:
     by_turn = (*WORLDS["tool"], "algo=ma_ppo", "algo.termination=turn")
     rows, digest = finished(*by_turn)
-    assert rows[-1]["ppo/value_error"] > 0 and any(row["episode/turns"] > 1.2 for row in rows)
+    assert any(row["episode/turns"] > 1.2 for row in rows)
     assert finished(*by_turn, "mode=lagged", "mode.max_staleness=0") == (rows, digest)
     # A response as one macro action is another run: turns are told apart.
     assert finished(*by_turn, "algo.termination=fixed", "algo.macro_tokens=1000")[1] != digest

@@ -44,6 +44,13 @@ def test_columns_of_all_text_by_hand() -> None:
     assert rows.mask_BT.tolist() == [[1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]]
 
 
+def test_tokens_have_the_number_of_their_turn() -> None:
+    turns = [(1, 0.0), (2, 0.5), (5, 1.0)]
+    first = acted([5, 6, 7, 8, 9, 10], [(2, (22,))], turns)
+    batch = collate([Group(prompt(), (first, acted([8, 9], [])))], pad_id=0)
+    assert batch.turn_BT.tolist() == [[0, 0, 1, 2, 2, 2], [0, 0, 0, 0, 0, 0]]
+
+
 @pytest.mark.parametrize("given", [PLAIN, [Group(prompt(), (acted([5, 6], []),))]])
 def test_rows_without_an_observation_have_no_columns_of_text(given: list[Group]) -> None:
     batch = collate(given, pad_id=0)

@@ -6,6 +6,7 @@ losses of its micro-batches (models/microbatches.py) add up.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -84,14 +85,8 @@ def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
 
 def turns_of(sample: Sample) -> list[int]:
     """The number of each token's turn."""
-    ends = [last + 1 for last, _ in sample.episode.turns] if sample.episode else []
-    starts = [0, *ends]
-    numbers = [
-        turn
-        for turn, (start, end) in enumerate(zip(starts, ends, strict=False))
-        for _ in range(start, end)
-    ]
-    return numbers or [0] * len(sample.tokens)
+    lasts = [last for last, _ in sample.episode.turns] if sample.episode else []
+    return [bisect_left(lasts, place) for place in range(len(sample.tokens))]
 
 
 def text_columns(samples: Sequence[Sample], pad_id: int) -> dict[str, Tensor]:
