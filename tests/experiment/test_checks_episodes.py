@@ -42,29 +42,20 @@ def test_episodes_are_generated_in_these_modes(
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [
-        (["generator=vllm"], "generator=vllm: it writes one turn; pass generator=hf"),
-        (["generator=vllm_server"], "generator=vllm_server: it writes one turn; pass generator=hf"),
         (
             ["generator=pairs", "generator.path=somewhere"],
-            "generator=pairs: it writes one turn; pass generator=hf",
+            "generator=pairs: fixed pairs have one turn; pass generator=hf",
         ),
         (
             ["mode=partial", "mode.segment_tokens=7"],
             "mode.segment_tokens=7: a segment may end within a turn; pass mode.segment_tokens=0 "
             "mode.segment_turns=1",
         ),
-        (
-            ["mode=virtual"],
-            "mode=virtual: the cluster's generators write one turn; pass mode=sync, lagged, async "
-            "or free",
-        ),
         (["run.offline_share=0.25"], "run.offline_share=0.25: fixed answers have one turn; pass "),
         (
             ["sft.loss_on=all"],
             "sft.loss_on=all: what the environment wrote is not learned; pass sft.loss_on=response",
         ),
-        (["engine=fsdp"], "engine=fsdp: evaluation plays episodes in one process; pass engine=sin"),
-        (["engine=deepspeed"], "engine=deepspeed: evaluation plays episodes in one process; pass "),
         (
             ["reward=reward_model"],
             "reward=reward_model: a reward model reads one answer; pass reward=environment",

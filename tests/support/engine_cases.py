@@ -27,14 +27,17 @@ from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import Batch, UpdateResult, Weights
 from rlhf_lab.types.protocols import Algorithm
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
+from tests.support.episode_rows import ragged
 
 ALGOS: dict[str, Algorithm] = {
     "ppo": PPO(),
     "ppo_bins": PPO(value_bins=5, value_clip=0.0),
+    "ppo_turns": PPO(),
     "online_dpo": OnlineDPO(),
 }
-# Those that processes train together in tests: the first has all that an engine can compute.
-SPREAD = ("ppo_bins", "online_dpo")
+# Those that processes train together in tests: the first has all that an engine can compute, and
+# the last learns from episodes.
+SPREAD = ("ppo_bins", "online_dpo", "ppo_turns")
 TINY = ScratchModel("tiny", hidden_size=32, num_layers=2, num_heads=4)
 RATE = 1e-2
 MAX_GRAD_NORM = 1.0
@@ -125,7 +128,9 @@ def groups(seed: int, num_groups: int = 5) -> list[Group]:
 
 def batch_of(engine: Any, algo: str, seed: int, num_groups: int = 5) -> Batch:
     """Rows with credit and weight, as the loop would hand them to an update."""
-    batch = collate(groups(seed, num_groups), pad_id=0)
+    is_of_turns = algo.endswith("turns")
+    rows = ragged(num_groups, seed) if is_of_turns else groups(seed, num_groups)
+    batch = collate(rows, pad_id=0)
     batch = replace(batch, reference_logp_BT=engine.reference_logp(batch))
     if algo.startswith("ppo"):
         value_BT = engine.values(batch)

@@ -12,6 +12,7 @@ from rlhf_lab.models.scratch import ScratchModel, scratch
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
 from rlhf_lab.rollout.generators.hf import HFGenerator
+from rlhf_lab.rollout.generators.hf_turns import HFTurns
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.rollout.generators.rows import Rows
 from rlhf_lab.rollout.generators.turn_writer import Talks
@@ -150,7 +151,7 @@ def writer(length: int = 8, decode: str = "lean", model: Any = None) -> Noting:
 def player(task: Play, by: Any, **options: Any) -> EpisodeGenerator:
     """options: of episodes."""
     seed = functools.partial(stable_hash, 11)
-    return EpisodeGenerator(by, Pieces(), task, seed, EpisodeOptions(**options))
+    return EpisodeGenerator(HFTurns(by), Pieces(), task, seed, EpisodeOptions(**options))
 
 
 def acted(

@@ -27,8 +27,9 @@ from rlhf_lab.experiment.reference_scores import with_known_references
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rewards.build import RewardContext, build_scorer
-from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
+from rlhf_lab.rollout.generators.episodes import EpisodeGenerator, Turns
 from rlhf_lab.rollout.generators.hf import HFGenerator
+from rlhf_lab.rollout.generators.hf_turns import HFTurns
 from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.protocols import Answering
@@ -75,13 +76,21 @@ def build_player(
     config: Config, model: Any, tokenizer: Any, purpose: str, *how: Any, **options: Any
 ) -> HFGenerator | EpisodeGenerator:
     """The generator of `build_generator`, as the writer of episodes where the task has an
-    environment. Observations take virtual time in those that are trained on alone."""
+    environment."""
     generator = build_generator(config, model, tokenizer, purpose, *how, **options)
+    return episodes_of(config, HFTurns(generator), tokenizer, purpose) or generator
+
+
+def episodes_of(
+    config: Config, writer: Turns, tokenizer: Any, purpose: str
+) -> EpisodeGenerator | None:
+    """Plays episodes whose actions this writes; None where the task has no environment.
+    Observations take virtual time in those alone that are trained on."""
     if not isinstance(config.task, Episodic):
-        return generator
+        return None
     seed = functools.partial(stable_hash, config.seed, "environment", purpose)
     episodes = config.episodes if purpose == ROLLOUT else config.episodes.without_tools
-    return EpisodeGenerator(generator, tokenizer, config.task, seed, episodes)
+    return EpisodeGenerator(writer, tokenizer, config.task, seed, episodes)
 
 
 def build_reward(

@@ -12,10 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlhf_lab.experiment.build import ROLLOUT, build_player, build_reward
+from rlhf_lab.experiment.build import ROLLOUT, build_player, build_reward, episodes_of
 from rlhf_lab.experiment.build_prompts import build_rollout_prompts, build_selection
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import chunks_per_round, pairs_file, response_tokens
+from rlhf_lab.experiment.derived import (
+    chunks_per_round,
+    observation_tokens,
+    pairs_file,
+    response_tokens,
+)
 from rlhf_lab.experiment.generator_devices import generator_devices
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
@@ -35,6 +40,7 @@ from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings, vllm
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import Command, lone_server
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.turns import VLLMTurns
 from rlhf_lab.rollout.group_queue import GroupQueue
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.mode_choices import ExecutorKind
@@ -83,7 +89,8 @@ def rollout_generator(
         seed = stable_hash(config.seed, ROLLOUT)
         shape = functools.partial(policy_shape, sources.policy, None)
         cache = Path(config.output.cache)
-        return vllm_generator(config.generator, tokenizer, shape, lengths(config), seed, cache)
+        vllm = vllm_generator(config.generator, tokenizer, shape, lengths(config), seed, cache)
+        return episodes_of(config, VLLMTurns(vllm), tokenizer, ROLLOUT) or vllm
     if policy is not None:
         own = copy.deepcopy(policy)
     else:
@@ -108,7 +115,8 @@ def build_server(config: Config) -> Command:
 
 def lengths(config: Config) -> Lengths:
     """The longest texts that vLLM must take."""
-    return Lengths(config.task.max_prompt_tokens, response_tokens(config))
+    prompt, observed = config.task.max_prompt_tokens, observation_tokens(config)
+    return Lengths(prompt, response_tokens(config), observed)
 
 
 def build_executor(

@@ -24,8 +24,8 @@ def check_episodes(config: Config) -> None:
     mode, generator, run = config.mode, config.generator, config.run
     refusals = (
         (
-            not generator.draws_samples or generator.has_own_kernels,
-            f"generator={generator.name}: it writes one turn; pass generator=hf",
+            not generator.draws_samples,
+            f"generator={generator.name}: fixed pairs have one turn; pass generator=hf",
         ),
         (
             bool(mode.segment_tokens),
@@ -41,11 +41,6 @@ def check_episodes(config: Config) -> None:
         (
             config.sft.loss_on is LossOn.all,
             "sft.loss_on=all: what the environment wrote is not learned; pass sft.loss_on=response",
-        ),
-        (
-            config.engine.shares_work,
-            f"engine={config.engine.name}: evaluation plays episodes in one process; pass "
-            "engine=single",
         ),
         *learned_rewards(config),
     )

@@ -55,6 +55,11 @@ class Conversations:
     open_ones: Sequence[Conversation]
     calls: EnvironmentCalls
 
+    @property
+    def episodes(self) -> list[OpenEpisode]:
+        """The episode of each row."""
+        return [talk.episode for talk in self.open_ones]
+
     def begin(self) -> None:
         """Reset all environments and read what they show."""
         firsts = self.calls.all([talk.episode.reset() for talk in self.open_ones])

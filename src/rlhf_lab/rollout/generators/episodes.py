@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
-import torch
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from rlhf_lab.rollout.generators.conversation import Conversation, Conversations
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
-from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.open_episode import OpenEpisode, episode_limits
-from rlhf_lab.rollout.generators.rows import Rows
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
@@ -22,23 +17,33 @@ from rlhf_lab.types.samples import Finish, Group, Prompt
 Seed = Callable[[int, int], int]
 
 
+class Turns(Protocol):
+    """Writes the actions of episodes, and hands each to its environment once it has ended."""
+
+    @property
+    def max_new_tokens(self) -> int: ...
+
+    @property
+    def is_float32(self) -> bool: ...
+
+    def write(self, feed: WeightFeed, chunk: Chunk, talks: Conversations) -> None: ...
+
+    def report(self) -> GeneratorReport: ...
+
+    def close(self) -> None: ...
+
+
 class EpisodeGenerator:
     """Plays the episodes of a chunk, each at its own pace: none waits for the turn of another.
 
-    What was sampled is never decoded and encoded again: contexts are the tokens themselves. The
-    random number of a token is keyed by prompt, sample, and its place among the policy's tokens.
+    What was sampled is never decoded and encoded again: contexts are the tokens themselves.
     seed(prompt id, sample number): of the environment. options: what environments may take. The
     first episode of each chunk is played again by its actions alone, to find environments that are
     no function of seed and actions; so are those that a later version continues.
     """
 
     def __init__(
-        self,
-        writer: HFGenerator,
-        tokenizer: Any,
-        task: Episodic,
-        seed: Seed,
-        options: EpisodeOptions,
+        self, writer: Turns, tokenizer: Any, task: Episodic, seed: Seed, options: EpisodeOptions
     ) -> None:
         self._writer = writer
         self._tokenizer = tokenizer
@@ -50,7 +55,7 @@ class EpisodeGenerator:
 
     @property
     def is_float32(self) -> bool:
-        """See HFGenerator."""
+        """Whether its log-probs are the policy's up to rounding in float32."""
         return self._writer.is_float32
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
@@ -67,19 +72,19 @@ class EpisodeGenerator:
             sample = samples[place]
             if sample.episode:
                 talks.repeat(row, sample, sample.episode)
-        room = max(episode.room_of_turns(stop) for episode in episodes)
-        starts = [len(episode.tokens) for episode in episodes]
-        self._writer.converse(feed, self._rows(episodes, chunk), talks, room)
-        for episode, start in zip(episodes, starts, strict=True):
-            episode.count_observed(start)
+        self._writer.write(feed, chunk, talks)
         episodes[0].require_repeatable(self._task.environment(), self._calls)
         for episode, place in zip(episodes, places, strict=True):
             samples[place] = episode.sample()
         return chunk.grouped(samples)
 
     def report(self) -> GeneratorReport:
-        """That of the generator of the actions."""
+        """That of what writes the actions."""
         return self._writer.report()
+
+    def close(self) -> None:
+        """End what that started."""
+        self._writer.close()
 
     def _episode(self, prompt: Prompt, number: int) -> OpenEpisode:
         """An episode before its environment is reset. number: of the sample in its group."""
@@ -92,35 +97,3 @@ class EpisodeGenerator:
             self._task.name,
             self._tools,
         )
-
-    def _rows(self, episodes: Sequence[OpenEpisode], chunk: Chunk) -> Rows:
-        """The rows of the next actions. Samples of a prompt share it where no text stands behind
-        any, as those of one turn do."""
-        is_new = not any(episode.observed or episode.tokens for episode in episodes)
-        repeats = chunk.group_size if is_new else 1
-        texts = [episode.context for episode in episodes[::repeats]]
-        if not is_new:
-            for episode, text in zip(episodes, texts, strict=True):
-                episode.count_context(len(text))
-        is_greedy = [episode.number == chunk.group_size - 1 for episode in episodes]
-        return Rows(
-            texts=texts,
-            repeats=repeats,
-            number_B=torch.arange(len(episodes)),
-            start=episodes[0].turns,
-            uniform_BT=torch.from_numpy(self._drawn(episodes)).to(self._writer.device),
-            is_greedy_B=(
-                torch.tensor(is_greedy, device=self._writer.device) if chunk.greedy else None
-            ),
-        )
-
-    def _drawn(self, episodes: Sequence[OpenEpisode]) -> np.ndarray:
-        """A random number for each token that the policy may still write; 0 behind the last."""
-        limit = self._limits.tokens
-        width = limit - min(len(episode.tokens) for episode in episodes)
-        drawn = []
-        for episode in episodes:
-            numbers = self._writer.uniforms(episode.prompt.id, episode.number, limit)
-            own = numbers[len(episode.tokens) :]
-            drawn.append(np.pad(own, (0, width - len(own))))
-        return np.stack(drawn)

@@ -13,6 +13,7 @@ from rlhf_lab.rollout.generators.environment_calls import Call, EnvironmentCalls
 from rlhf_lab.rollout.generators.tool_times import AT_ONCE, ToolTimes
 from rlhf_lab.tasks.environment import Environment, Episodic, Turn
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import ENVIRONMENT, POLICY, Episode, Finish, Prompt, Sample
 
 
@@ -75,6 +76,10 @@ class OpenEpisode:
     @property
     def is_open(self) -> bool:
         return self.finish is Finish.unfinished
+
+    def is_greedy(self, chunk: Chunk) -> bool:
+        """Whether it takes the likeliest tokens."""
+        return chunk.greedy and self.number == chunk.group_size - 1
 
     @property
     def is_done(self) -> bool:

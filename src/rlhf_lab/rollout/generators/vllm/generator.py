@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -58,10 +58,10 @@ class VLLMGenerator:
         proof: Proof,
         prove: Prove,
     ) -> None:
-        self._backend = backend
+        self.backend = backend
+        self.drawing = drawing
+        self.seed = seed
         self._tokenizer = tokenizer
-        self._drawing = drawing
-        self._seed = seed
         self._proof = proof
         self._prove = prove
         self._loaded: Weights | None = None
@@ -73,17 +73,12 @@ class VLLMGenerator:
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
-
-        def follow() -> None:
-            if (latest := feed.at(0)) is not self._loaded:
-                self._load(latest, chunk)
-
-        follow()
+        _, follow = self.following(feed, chunk)
         self._announced = [(f, other) for f, other in self._announced if other is not chunk]
         begun = self._open.pop(id(chunk), None) or self._begin(chunk)
         if self._has_measured:
             self._begin_announced()
-        answers = self._backend.finish(begun.number, follow)
+        answers = self.backend.finish(begun.number, follow)
         versions = self._versions[begun.first :]
         require_versions(answers, versions)
         if not self._has_measured and len(versions) == 1:
@@ -94,6 +89,21 @@ class VLLMGenerator:
             for sample in chunk.samples
         ]
         return chunk.grouped(samples)
+
+    def following(self, feed: WeightFeed, chunk: Chunk) -> tuple[int, Callable[[], None]]:
+        """Load the weights of a feed. Returns the index, among all versions loaded so far, of the
+        one that is there now, and what is called to load newer ones while a chunk is drawn."""
+
+        def follow() -> None:
+            if (latest := feed.at(0)) is not self._loaded:
+                self._load(latest, chunk)
+
+        follow()
+        return len(self._versions) - 1, follow
+
+    def require(self, first: int, answers: Sequence[Answer]) -> None:
+        """Refuse tokens of other versions than those loaded from this one on."""
+        require_versions(answers, self._versions[first:])
 
     def announce(self, feed: WeightFeed, chunk: Chunk) -> None:
         """A chunk that comes later: it is drawn together with those before it."""
@@ -109,9 +119,9 @@ class VLLMGenerator:
         self._announced.clear()
 
     def _begin(self, chunk: Chunk) -> Begun:
-        requests = requests_of(chunk, self._seed)
-        drawing = drawing_of(chunk, self._drawing)
-        number = self._backend.begin(requests, drawing)
+        requests = requests_of(chunk, self.seed)
+        drawing = drawing_of(chunk, self.drawing)
+        number = self.backend.begin(requests, drawing)
         return Begun(chunk, requests, drawing, number, len(self._versions) - 1)
 
     def report(self) -> GeneratorReport:
@@ -120,7 +130,7 @@ class VLLMGenerator:
         return report
 
     def close(self) -> None:
-        self._backend.close()
+        self.backend.close()
 
     def _load(self, weights: Weights, chunk: Chunk) -> None:
         is_first = self._loaded is None
@@ -139,20 +149,20 @@ class VLLMGenerator:
         self._loaded = weights
 
     def _transfer(self, weights: Weights, name: str) -> None:
-        self._backend.load(weights, name)
+        self.backend.load(weights, name)
 
     def _require(self, weights: Weights, name: str, chunk: Chunk) -> None:
         """Prove that vLLM has this version, by short samples, one of them greedy."""
         drawing = replace(
-            self._drawing, max_new_tokens=min(PROOF_TOKENS, self._drawing.max_new_tokens)
+            self.drawing, max_new_tokens=min(PROOF_TOKENS, self.drawing.max_new_tokens)
         )
-        requests = proof_requests(chunk.prompts, self._backend.num_engines)
+        requests = proof_requests(chunk.prompts, self.backend.num_engines)
         answers = self._draw(requests, drawing, name)
         gap = self._proof.require(weights, name, requests, answers)
         self._note(**{"generator/proof_gap_mean": gap.mean, "generator/proof_gap_max": gap.largest})
 
     def _draw(self, requests: Sequence[Request], drawing: Drawing, name: str) -> list[Answer]:
-        answers = self._backend.draw(requests, drawing)
+        answers = self.backend.draw(requests, drawing)
         require_versions(answers, [name])
         return answers
 
@@ -182,7 +192,7 @@ class VLLMGenerator:
         finish = Finish.unfinished
         if answer.is_finished:
             finish = Finish.eos
-        elif len(whole) == self._drawing.max_new_tokens:
+        elif len(whole) == self.drawing.max_new_tokens:
             finish = Finish.length
         versions = [int(version) for version in answer.versions]
         text = self._tokenizer.decode(whole, skip_special_tokens=True)

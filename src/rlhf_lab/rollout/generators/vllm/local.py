@@ -72,12 +72,21 @@ class LocalEngine:
         self._send(("draw", (number, rows)), f"at {len(requests)} samples")
         return number
 
+    def finish_some(
+        self, numbers: Sequence[int], look: Callable[[], None] = nothing
+    ) -> dict[int, list[Answer]]:
+        self._receive("at samples", lambda: not self._drawn.keys().isdisjoint(numbers), look)
+        return {
+            number: [
+                Answer(tuple(tokens), tuple(logps), reason == "stop", per_token(spans))
+                for tokens, logps, reason, spans in self._drawn.pop(number)
+            ]
+            for number in numbers
+            if number in self._drawn
+        }
+
     def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
-        self._receive("at samples", lambda: number in self._drawn, look)
-        return [
-            Answer(tuple(tokens), tuple(logps), reason == "stop", per_token(spans))
-            for tokens, logps, reason, spans in self._drawn.pop(number)
-        ]
+        return self.finish_some([number], look)[number]
 
     def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
         return self.finish(self.begin(requests, drawing))

@@ -30,10 +30,11 @@ CHILD = "rlhf_lab.rollout.generators.vllm.child"
 
 @dataclass(frozen=True)
 class Lengths:
-    """Longest prompt and response of a run, in tokens."""
+    """Longest prompt and response of a run, and what an environment writes in it, in tokens."""
 
     prompt: int
     response: int
+    observed: int = 0
 
 
 def vllm_generator(
@@ -118,7 +119,7 @@ def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict
         "dtype": dtype_of(options, model),
         "tensor_parallel_size": options.tensor_parallel_size,
         "gpu_memory_utilization": options.gpu_memory_utilization,
-        "max_model_len": lengths.prompt + lengths.response,
+        "max_model_len": sum(vars(lengths).values()),
         "max_num_seqs": options.max_num_seqs,
         "enforce_eager": options.is_eager(torch.cuda.is_available()),
         # The distribution that is drawn from, at the temperature.

@@ -11,7 +11,7 @@ from rlhf_lab.types.data import Weights
 from rlhf_lab.types.heartbeat import nothing
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.rollouts import Chunk
-from rlhf_lab.types.samples import Finish, Sample
+from rlhf_lab.types.samples import Finish
 
 GREEDY_TEMPERATURE = "greedy_temperature"
 # vLLM seeds a torch generator, whose seeds are signed.
@@ -58,10 +58,11 @@ class Drawing:
 class Backend(Protocol):
     """Where vLLM is. Several batches of requests may be drawn at the same time.
 
-    begin: hand a batch over; returns its number. finish: wait for a batch; the answers have the
-    order of its requests. `look` is called whenever vLLM has shown that it works. draw: both. load:
-    make a version the one that writes from now on; batches that are being drawn pause meanwhile,
-    and keep their tokens, keys and values.
+    begin: hand a batch over; returns its number. finish_some: wait for the first of several
+    batches; returns all that are there by then, by number, with answers in the order of the
+    requests. `look` is called whenever vLLM has shown that it works. finish: the same for one.
+    draw: begin and finish. load: make a version the one that writes from now on; batches that are
+    being drawn pause meanwhile, and keep their tokens, keys and values.
     """
 
     @property
@@ -70,6 +71,10 @@ class Backend(Protocol):
     def load(self, weights: Weights, name: str) -> None: ...
 
     def begin(self, requests: Sequence[Request], drawing: Drawing) -> int: ...
+
+    def finish_some(
+        self, numbers: Sequence[int], look: Callable[[], None] = nothing
+    ) -> dict[int, list[Answer]]: ...
 
     def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]: ...
 
@@ -88,26 +93,38 @@ def requests_of(chunk: Chunk, seed: int) -> list[Request]:
     nothing but the run's, the prompt's number, the sample's, and how much of it there is."""
     size = chunk.group_size
     return [
-        Request(
-            tokens=chunk.prompts[number // size].tokens + begun.tokens,
-            seed=stable_hash(seed, *key_of(chunk, number), *lengths(begun)) % SEEDS,
-            place=number // size,
-            is_greedy=chunk.greedy and number % size == size - 1,
+        request_of(
+            seed,
+            key_of(chunk, number),
+            len(begun.tokens),
+            chunk.prompts[number // size].tokens + begun.tokens,
+            number // size,
+            chunk.greedy and number % size == size - 1,
         )
         for number, begun in enumerate(chunk.samples)
         if begun.finish is Finish.unfinished
     ]
 
 
+def request_of(
+    seed: int,
+    key: tuple[int, int],
+    written: int,
+    tokens: tuple[int, ...],
+    place: int,
+    is_greedy: bool,
+) -> Request:
+    """The request for the rest of a sample. key: numbers of its prompt and of the sample. written:
+    its tokens so far, which set the seed of a continued sample apart from that of its beginning.
+    tokens: all that is read."""
+    parts = (*key, written) if written else key
+    return Request(tokens, stable_hash(seed, *parts) % SEEDS, place, is_greedy)
+
+
 def key_of(chunk: Chunk, number: int) -> tuple[int, int]:
     """The prompt's number in the run, and the sample's among those of the prompt."""
     place, own = divmod(number, chunk.group_size)
     return chunk.prompts[place].id, own
-
-
-def lengths(begun: Sample) -> tuple[int, ...]:
-    """What sets the seed of a continued sample apart from that of its beginning."""
-    return (len(begun.tokens),) if begun.tokens else ()
 
 
 def drawing_of(chunk: Chunk, drawing: Drawing) -> Drawing:

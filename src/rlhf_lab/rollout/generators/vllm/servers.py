@@ -106,24 +106,40 @@ class Servers:
         ]
         return number
 
-    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
-        futures = self._drawn[number]
+    def finish_some(
+        self, numbers: Sequence[int], look: Callable[[], None] = nothing
+    ) -> dict[int, list[Answer]]:
         try:
-            self._watch(futures, look)
-            return [future.result() for future in futures]
-        finally:
-            for future in futures:
-                future.cancel()
-            del self._drawn[number]
+            self._watch(numbers, look)
+            ready = [number for number in numbers if self._is_ready(number)]
+            found = {n: [future.result() for future in self._drawn[n]] for n in ready}
+        except BaseException:
+            for number in numbers:
+                self._forget(number)
+            raise
+        for number in ready:
+            self._forget(number)
+        return found
+
+    def _is_ready(self, number: int) -> bool:
+        return all(future.done() for future in self._drawn[number])
+
+    def _forget(self, number: int) -> None:
+        for future in self._drawn.pop(number):
+            future.cancel()
+
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
+        return self.finish_some([number], look)[number]
 
     def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
         return self.finish(self.begin(requests, drawing))
 
-    def _watch(self, futures: Sequence[Future[Answer]], look: Callable[[], None]) -> None:
-        """Wait for all. As long as the servers are healthy, the generator counts as alive."""
+    def _watch(self, numbers: Sequence[int], look: Callable[[], None]) -> None:
+        """Wait for the first of several batches. As long as the servers are healthy, the generator
+        counts as alive."""
         seconds = LIFE_SECONDS if look is nothing else LOOK_SECONDS
-        waiting = set(futures)
-        while waiting:
+        waiting = {future for number in numbers for future in self._drawn[number]}
+        while not any(map(self._is_ready, numbers)):
             done, waiting = wait(waiting, seconds, FIRST_COMPLETED)
             for future in done:
                 future.result()

@@ -1,0 +1,162 @@
+"""Turns of episodes as requests to vLLM, with transformers in its place."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_lab.models.scratch import scratch
+from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
+from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
+from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
+from rlhf_lab.rollout.generators.vllm.options import Prove
+from rlhf_lab.rollout.generators.vllm.proof import Proof
+from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, EngineFailure
+from rlhf_lab.rollout.generators.vllm.turns import VLLMTurns
+from rlhf_lab.rollout.worker import written_tokens
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.heartbeat import nothing
+from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.rollouts import Chunk
+from rlhf_lab.types.samples import Finish, Group, Sample
+from tests.support.environments import EOS, TINY, Echo, Pieces, Play, chunk, tiny_model, weights
+from tests.support.fake_vllm import Mirror
+
+ECHO = Play(Echo, max_turn_tokens=6, max_observation_tokens=40)
+TEMPERATURE = 0.9
+DRAWING = Drawing(TEMPERATURE, 16, EOS)
+
+
+def playing(backend: Mirror, task: Play = ECHO, **options: Any) -> EpisodeGenerator:
+    proof = Proof(copy.deepcopy(tiny_model()), TEMPERATURE, 1e-3, 1, torch.device("cpu"))
+    writer = VLLMGenerator(backend, Pieces(), DRAWING, 5, proof, Prove.first)
+    seed = functools.partial(stable_hash, 11)
+    return EpisodeGenerator(VLLMTurns(writer), Pieces(), task, seed, EpisodeOptions(**options))
+
+
+def fresh() -> Any:
+    return scratch(TINY, Pieces(), seed=9)
+
+
+def samples(groups: Sequence[Group]) -> list[Sample]:
+    return [sample for group in groups for sample in group.samples]
+
+
+def test_each_turn_reads_the_tokens_that_were_written_and_observed() -> None:
+    backend = Mirror(fresh())
+    groups = playing(backend).generate(weights(), chunk(4, greedy=True))
+    turns = {len(sample.episode.turns) for sample in samples(groups) if sample.episode}
+    assert max(turns) > 1
+    for group in groups:
+        for sample in group.samples:
+            assert sample.episode and sample.finish in (Finish.eos, Finish.length)
+            place, own = len(group.prompt.tokens), []
+            whole = [*group.prompt.tokens, *sample.all_tokens]
+            with torch.inference_mode():
+                logits = tiny_model()(input_ids=torch.tensor([whole])).logits[0] / TEMPERATURE
+            for is_observed, tokens in sample.pieces():
+                for token in tokens:
+                    if not is_observed:
+                        own.append(float(logits[place - 1].log_softmax(-1)[token]))
+                    place += 1
+            assert sample.logps == pytest.approx(own, abs=2e-5)
+    # Two batches prove the weights; the others are of one turn each.
+    assert {len(asked) for asked in backend.asked[2:]} == {1}
+    written = sum(len(sample.episode.turns) for sample in samples(groups) if sample.episode)
+    assert len(backend.asked[2:]) == written
+
+
+def test_an_episode_depends_on_its_prompt_and_number_alone() -> None:
+    many = playing(Mirror(fresh())).generate(weights(), chunk(4))
+    third = replace(chunk(4), prompts=chunk(4).prompts[2:3])
+    alone = playing(Mirror(fresh())).generate(weights(), third)
+    assert alone == many[2:3]
+    first, second, _ = many[0].samples
+    assert first.tokens != second.tokens
+    at_once = playing(Mirror(fresh()), steps_at_once=4).generate(weights(), chunk(4))
+    assert at_once == many
+
+
+def test_what_is_read_is_counted_as_with_other_generators() -> None:
+    groups = playing(Mirror(fresh())).generate(weights(), chunk(4))
+    counts = written_tokens(chunk(4), groups)
+    prompts = sum(len(group.prompt.tokens) for group in groups)
+    read = sum(
+        len(tokens)
+        for sample in samples(groups)
+        if sample.episode
+        for place, tokens in sample.episode.observed
+        if place < len(sample.tokens)
+    )
+    assert counts["prefill_tokens"] == prompts + read
+    assert counts["generated_tokens"] == sum(len(sample.tokens) for sample in samples(groups))
+
+
+def test_an_episode_in_parts_reads_its_context_anew() -> None:
+    made = playing(Mirror(fresh()))
+    whole = made.generate(weights(), chunk())
+    first = made.generate(weights(), replace(chunk(), stop_at=1))
+    begun = tuple(samples(first))
+    assert any(sample.finish is Finish.unfinished for sample in begun)
+    rest = made.generate(weights(version=5), replace(chunk(), begun=begun))
+    for one, other in zip(samples(rest), samples(whole), strict=True):
+        assert one.tokens == other.tokens and one.logps == pytest.approx(other.logps, abs=1e-5)
+        assert one.version == 4 and one.newest_version in (4, 5)
+
+
+@dataclass
+class Newest:
+    """A feed whose weights become newer each time that vLLM shows that it works."""
+
+    version: int = 4
+
+    def at(self, step: int) -> Weights:
+        return VERSIONS[min(self.version, 6)]
+
+
+VERSIONS = {version: weights(1 + (version - 4) / 100, version) for version in (4, 5, 6)}
+
+
+class Moving(Mirror):
+    """Weights come between any two turns."""
+
+    def __init__(self, feed: Newest) -> None:
+        super().__init__(fresh())
+        self.feed = feed
+
+    def finish_some(
+        self, numbers: Sequence[int], look: Callable[[], None] = nothing
+    ) -> dict[int, list[Answer]]:
+        self.feed.version += 1
+        return super().finish_some(numbers, look)
+
+
+def test_newer_weights_write_the_turns_that_begin_behind_them() -> None:
+    feed = Newest()
+    found = samples(playing(Moving(feed)).generate(feed, chunk(4)))
+    assert {version for sample in found for version in sample.versions} >= {4, 6}
+    for sample in found:
+        assert list(sample.versions) == sorted(sample.versions)
+
+
+def test_tokens_of_weights_that_nobody_loaded_are_refused() -> None:
+    backend = Mirror(fresh())
+    made = playing(backend)
+    made.generate(weights(), chunk(1))
+    backend.says = "77"
+    with pytest.raises(EngineFailure, match="by version 77 of the weights, not by 4"):
+        made.generate(weights(), chunk(1))
+
+
+def test_closing_ends_the_backend() -> None:
+    backend = Mirror(fresh())
+    made = playing(backend)
+    made.generate(weights(), Chunk(0, 0, chunk(1).prompts, 1))
+    made.close()
+    assert backend.is_closed
