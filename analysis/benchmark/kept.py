@@ -45,7 +45,9 @@ SIGNALS = (
     "update/loss", "ratio/ess", "ratio/max", "ratio/clipped", "kl/behavior_policy_k3",
     "kl/policy_reference_k1",
 )  # fmt: skip
-COURSE = ("total/rounds", "total/updates", "reward/mean", *SIGNALS)
+# What shows when a run collapses.
+RISE = ("total/rounds", "total/updates", "reward/mean")
+COURSE = (*RISE, *SIGNALS)
 METRICS = tuple(dict.fromkeys((*(axis.key for axis in AXES), *JUDGED, *RECORDED)))
 OF_COLLAPSE = ("updates_before_collapse", "boundary_slope")
 
@@ -53,13 +55,15 @@ OF_COLLAPSE = ("updates_before_collapse", "boundary_slope")
 def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
     """Save the runs of these sources, folders of runs and tables that were saved so, as the
     benchmark's tables, those that the gates of the claims stop apart from the others. Returns the
-    others.
+    others. Runs of which a claim asks when they collapse keep every round: RISE, and in COLLAPSES
+    the signals too.
 
     Raises UserError if a run did not finish, since a benchmark is whole.
     """
     saved = [source for source in sources if source.endswith(".parquet")]
     runs = [source for source in sources if source not in saved]
-    kept = dict.fromkeys(sweeps_of_collapse(), COURSE)
+    every = COURSE if path.name == COLLAPSES.name else RISE
+    kept = dict.fromkeys(sweeps_of_collapse(), every)
     found = [read(saved)] if saved else []
     found += [compact(read(runs), POINTS, kept)] if runs else []
     reading = joined(found)
