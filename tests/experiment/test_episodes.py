@@ -27,6 +27,11 @@ WORLDS = {
     "ask": (*SHORT, "task=ask_nano", "algo=grpo", "run.group_size=4", "task.ask_rate=0.9"),
     # Values per token, turns with rewards of their own.
     "tool": (*SHORT, "task=tool_arithmetic", "algo=ppo", "run.group_size=2", "task.tool_rate=1"),
+    # A long tail of turns.
+    "questions": (
+        *(*SHORT, "task=twenty_questions", "algo=grpo", "run.group_size=4"),
+        *("task.tail=0.5", "task.max_turns=6"),
+    ),
 }
 STALE = ("mode.max_staleness=2",)
 BY_TURNS = ("mode=partial_turns", "mode.executor=inline", *STALE)

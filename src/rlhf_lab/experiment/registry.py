@@ -84,6 +84,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "reasoning_gym.ReasoningGym",
         "tldr.Tldr",
         "tool_arithmetic.ToolArithmetic",
+        "twenty_questions.TwentyQuestions",
     )
     | {"prompts": "tasks.own_prompts.OwnPrompts"},
     "reward": {
