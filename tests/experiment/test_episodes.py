@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from rlhf_lab.experiment import lifecycle
@@ -32,14 +35,37 @@ WORLDS = {
         *(*SHORT, "task=twenty_questions", "algo=grpo", "run.group_size=4"),
         *("task.tail=0.5", "task.max_turns=6"),
     ),
+    # Rows of files, for which `world` adds a path, and prompts of bytes.
+    "sums": (
+        *(*SHORT, "task=gsm8k_tool", "algo=grpo", "run.group_size=4", "model=nano_s"),
+        *("task.template='{question}'", "task.validation_size=8"),
+        *("task.max_prompt_tokens=8", "task.max_turns=3", "task.max_turn_tokens=16"),
+        "task.max_response_tokens=32",
+    ),
 }
 STALE = ("mode.max_staleness=2",)
 BY_TURNS = ("mode=partial_turns", "mode.executor=inline", *STALE)
 
 
 @pytest.fixture(params=sorted(WORLDS))
-def world(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    return WORLDS[request.param]
+def world(request: pytest.FixtureRequest, sums: Path) -> tuple[str, ...]:
+    options = WORLDS[request.param]
+    return (*options, f"task.path={sums}") if request.param == "sums" else options
+
+
+@pytest.fixture(scope="session")
+def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Problems of GSM8K's form, of a few characters."""
+    folder = tmp_path_factory.mktemp("sums")
+    for file in ("train", "test"):
+        rows = [
+            {"question": f"{a}+{b}", "answer": f"<<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"}
+            for a in range(10)
+            for b in range(10)
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{file}.jsonl").write_text(text, encoding="utf-8")
+    return folder
 
 
 def test_episodes_have_turns_and_every_token_is_accounted_for(

@@ -77,6 +77,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "arithmetic.Arithmetic",
         "ask_nano.AskNano",
         "gsm8k.Gsm8k",
+        "gsm8k_tool.Gsm8kTool",
         "ifeval.IFEval",
         "instructions.Instructions",
         "mixture.Mixture",
