@@ -13,8 +13,10 @@ from rlhf_lab.runs.folder import EVALS
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.rollouts import read_rollouts
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.gsm8k_tool import Gsm8kTool
 from rlhf_lab.types.errors import StopRequested, UserError
 from tests.conftest import Finished, MakeConfig
+from tests.support.chats import CHATML, chat_tokenizer
 from tests.support.examples import FACTS
 from tests.support.in_memory import memory_of, run_in_memory
 from tests.support.survival import outcome
@@ -40,7 +42,7 @@ WORLDS = {
         *(*SHORT, "task=gsm8k_tool", "algo=grpo", "run.group_size=4", "model=nano_s"),
         *("task.template='{question}'", "task.validation_size=8"),
         *("task.max_prompt_tokens=8", "task.max_turns=3", "task.max_turn_tokens=16"),
-        "task.max_response_tokens=32",
+        *("task.max_response_tokens=32", "task.max_observation_tokens=20"),
     ),
 }
 STALE = ("mode.max_staleness=2",)
@@ -200,6 +202,56 @@ def test_files_show_the_turns(make_config: MakeConfig) -> None:
     evaluated = read_rows(folder / EVALS)[-1]
     assert evaluated["episode/turns"] >= 1 and evaluated["episode/questions"] >= 0
     assert abs(read_rows(folder / EVALS)[0]["kl/sft_k1"]) < 1e-4
+
+
+@pytest.fixture
+def chatty(sums: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """A policy that has learned to call a calculator in a chat."""
+    monkeypatch.setattr(Gsm8kTool, "tokenizer", lambda self: chat_tokenizer())
+    return (
+        *(*WORLDS["sums"], f"task.path={sums}", "model.max_positions=192"),
+        *("task.chat=true", "task.max_prompt_tokens=40", "task.max_observation_tokens=40"),
+        *("task.observation_role=tool", "run.updates=4"),
+    )
+
+
+def test_episodes_of_chats_have_the_same_bits_in_every_mode(
+    finished: Finished, chatty: tuple[str, ...]
+) -> None:
+    rows, digest = finished(*chatty)
+    # A message has more tokens of the template than of the calculator.
+    assert any(row["episode/observed_tokens"] > 20 for row in rows)
+    assert finished(*chatty, "mode=lagged", "mode.max_staleness=0") == (rows, digest)
+    lagged = finished(*chatty, "mode=lagged", *STALE)
+    assert finished(*chatty, "mode=async", "mode.executor=thread", *STALE) == lagged
+    assert lagged[1] != digest
+
+
+@pytest.mark.parametrize(
+    ("template", "option", "complaint"),
+    [
+        (CHATML, "task.max_observation_tokens=20", "the chat template puts 2. tokens around an"),
+        (
+            CHATML.replace("message in messages", "message in messages if message.role != 'tool'"),
+            "task.observation_role=tool",
+            "leaves out messages of role tool; pass task.observation_role=user",
+        ),
+    ],
+    ids=["too long", "no tool"],
+)
+def test_a_chat_template_that_cannot_write_episodes_is_refused_before_the_first_step(
+    make_config: MakeConfig,
+    chatty: tuple[str, ...],
+    tmp_path: Path,
+    template: str,
+    option: str,
+    complaint: str,
+) -> None:
+    path = tmp_path / "own.jinja"
+    path.write_text(template, encoding="utf-8")
+    config = make_config(*chatty, f"task.chat_template={path}", option)
+    with pytest.raises(UserError, match=complaint):
+        lifecycle.train(config, Console(quiet=True), FACTS)
 
 
 def test_labels_of_episodes_are_refused(make_config: MakeConfig) -> None:

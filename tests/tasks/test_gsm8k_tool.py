@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,8 @@ def test_rows_are_those_of_gsm8k(tmp_path: Path) -> None:
     for file in ("train", "test"):
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / f"{file}.jsonl").write_text(text, encoding="utf-8")
-    task, plain = (make(path=str(tmp_path), validation_size=1) for make in (Gsm8kTool, Gsm8k))
+    task = Gsm8kTool(path=str(tmp_path), validation_size=1)
+    plain = Gsm8k(path=str(tmp_path), validation_size=1)
     for split in Split:
         assert list(task.examples(split)) == list(plain.examples(split))
     (row,) = task.examples(Split.train)
@@ -170,6 +172,11 @@ def test_rows_are_those_of_gsm8k(tmp_path: Path) -> None:
         1.0,
     )
     assert task.tokenizer() is byte_tokenizer()
+    (asked,) = replace(task, chat=True).examples(Split.train)
+    assert asked.messages == (("user", row.prompt),) and not row.messages
+    assert (asked.uid, asked.prompt, asked.hidden) == (row.uid, row.prompt, row.hidden)
+    # What stands in front of an answer is the template's.
+    assert task.demonstration(asked) == ["<<1+1>>", "\n#### 2"]
 
 
 @pytest.mark.parametrize(
@@ -177,6 +184,7 @@ def test_rows_are_those_of_gsm8k(tmp_path: Path) -> None:
     [
         ({"call_cost": -0.1}, "task.call_cost=-0.1 is out of range"),
         ({"max_turns": 0}, "task.max_turns=0 is out of range"),
+        ({"max_observation_tokens": 19}, "task.max_observation_tokens=19 is out of range"),
         ({"template": "Solve"}, r"task.template='Solve' has no \{question\}"),
     ],
 )

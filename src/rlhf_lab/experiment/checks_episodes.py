@@ -6,6 +6,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.rewards.environment import EnvironmentReward
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode
+from rlhf_lab.tasks.chat_turns import refuse_first
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.training.stages.sft_options import LossOn
 from rlhf_lab.types.errors import UserError
@@ -104,6 +105,6 @@ def require_working_environment(config: Config) -> None:
     example = task.examples(Split.train)[0]
     limits = Limits(task.max_turns, 1, 1, task.max_observation_tokens)
     episode = OpenEpisode(Prompt(0, (), example), 0, task.environment(), 0, limits, task.name)
-    episode.begin()
+    refuse_first(task.name, example, episode.begin())
     episode.act("", False, (), (), ())
     episode.require_repeatable(task.environment())

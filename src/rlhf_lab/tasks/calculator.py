@@ -136,7 +136,7 @@ def bounded(number: Fraction) -> Fraction:
 
 def shown(number: Fraction) -> str:
     """A number in decimals, without zeros at its end. Raises Refused for one that is too long."""
-    scaled = round(number * 10**DECIMALS)
+    scaled = round(number * Fraction(10) ** DECIMALS)
     digits = f"{abs(scaled):0{DECIMALS + 1}d}"
     decimals = digits[-DECIMALS:].rstrip("0")
     text = "-" * (scaled < 0) + digits[:-DECIMALS] + (f".{decimals}" if decimals else "")

@@ -13,16 +13,18 @@ Demonstrations are the data's solutions, whose annotations become calls.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
 from rlhf_lab.tasks.calculator import ERROR, MAX_DIGITS, calculate
+from rlhf_lab.tasks.chat_turns import ObservationRole
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.tasks.gsm8k import Gsm8k, answer_of
 from rlhf_lab.types import limits
-from rlhf_lab.types.samples import Example
+from rlhf_lab.types.samples import Example, Split
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -39,6 +41,16 @@ class Gsm8kTool(Gsm8k):
     other ends the episode and is judged as in task=gsm8k."""
 
     name: str = limits.name("gsm8k_tool")
+    chat: bool = limits.option(
+        False, about="Whether a problem is a user's message in the model's chat template."
+    )
+    chat_template: str = limits.option(
+        "", about="File with the Jinja template of chats; empty takes the tokenizer's own."
+    )
+    observation_role: ObservationRole = limits.option(
+        ObservationRole.user,
+        about="Whose message the calculator's answer is in a chat; many templates have no tool.",
+    )
     call_cost: float = limits.coefficient(0.0, about="Reward that each call costs.")
     max_turns: int = limits.count(
         10, about="Turns of an episode; the last of them takes every action as the answer."
@@ -48,6 +60,8 @@ class Gsm8kTool(Gsm8k):
     )
     max_observation_tokens: int = limits.tokens(
         2 * MAX_DIGITS,
+        least=MAX_DIGITS,
+        why="results have up to as many characters as the least",
         about=(
             "Longest answer of the calculator in tokens, with those that a chat template puts "
             "around it."
@@ -60,6 +74,14 @@ class Gsm8kTool(Gsm8k):
             "set."
         ),
     )
+
+    # A token has a character or more.
+    longest_observation: ClassVar[int] = MAX_DIGITS
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """Those of task=gsm8k, as chats where these are chosen."""
+        rows = super().examples(split)
+        return [as_chat(row) for row in rows] if self.chat else rows
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """Bytes, for models that start from random weights."""
@@ -103,6 +125,11 @@ class CalculatorTool:
         return Turn(result, -self.task.call_cost, info=info)
 
 
+def as_chat(row: Example) -> Example:
+    """A row whose prompt is a user's message. The template has what stands before an answer."""
+    return replace(row, reference=row.reference.strip(), messages=(("user", row.prompt),))
+
+
 def actions_of(solution: str, max_calls: int) -> list[str]:
     """A solution as actions: its annotations as calls, and the rest of the text.
 
@@ -110,7 +137,8 @@ def actions_of(solution: str, max_calls: int) -> list[str]:
     Annotations behind the first max_calls, and those whose number the calculator does not give
     (a rounded one), are left out: the text has the number then.
     """
-    actions, text, start = [], "", 0
+    actions: list[str] = []
+    text, start = "", 0
     end = solution.find(ANSWER_MARK)
     for found in ANNOTATION.finditer(solution, 0, end if end >= 0 else len(solution)):
         text += solution[start : found.start()]

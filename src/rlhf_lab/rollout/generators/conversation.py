@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode
+from rlhf_lab.tasks.chat_turns import refuse_first, turns_of_chat
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.samples import Episode, Prompt, Sample
 
@@ -14,11 +16,12 @@ from rlhf_lab.types.samples import Episode, Prompt, Sample
 @dataclass(frozen=True)
 class Conversation:
     """An episode and the tokenizer of its policy. stop: turns at which nothing more is written for
-    now."""
+    now. encode: an observation as the tokens that stand behind an action."""
 
     episode: OpenEpisode
     tokenizer: Any
     stop: int
+    encode: Callable[[str], Sequence[int]]
 
     @property
     def room(self) -> int:
@@ -34,7 +37,7 @@ class Conversation:
         text = self.episode.act(action, finished, tokens, logps, versions)
         if text is None:
             return None
-        observation = encoded(self.tokenizer, text)
+        observation = self.encode(text)
         self.episode.observe(text, observation)
         return observation if self.episode.turns < self.stop else None
 
@@ -61,11 +64,15 @@ def begun_conversation(
     stop: int,
 ) -> Conversation:
     """A conversation before its first action, with what the environment shows then. number: of the
-    sample in its group. seed: of the environment."""
+    sample in its group. seed: of the environment. In a chat observations are messages; raises
+    UserError where one stands before the first action."""
     episode = OpenEpisode(prompt, number, task.environment(), seed, limits, task.name)
     text = episode.begin()
-    episode.observe(text, encoded(tokenizer, text))
-    return Conversation(episode, tokenizer, stop)
+    refuse_first(task.name, prompt.example, text)
+    plain = functools.partial(encoded, tokenizer)
+    episode.observe(text, plain(text))
+    turns = turns_of_chat(task, tokenizer, prompt.example)
+    return Conversation(episode, tokenizer, stop, turns.tokens if turns else plain)
 
 
 def encoded(tokenizer: Any, text: str) -> list[int]:
