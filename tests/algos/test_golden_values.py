@@ -24,7 +24,7 @@ from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.types.data import PolicyOutput, ValueModel
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Adaptive
-from tests.support.examples import gradient, group
+from tests.support.examples import credited, gradient, group
 from tests.support.golden import (
     AWAY,
     POLICY,
@@ -32,7 +32,6 @@ from tests.support.golden import (
     VALUE,
     cells,
     collated,
-    credited,
     flat,
     four_rows,
     loss_of,

@@ -74,7 +74,7 @@ def test_an_environment_that_does_not_work_is_refused_before_the_first_step(
 def test_environments_that_work_are_begun_and_take_an_unfinished_action(
     config_of: MakeConfig,
 ) -> None:
-    for task in ("tool_arithmetic", "ask_nano"):
+    for task in ("tool_arithmetic", "ask_nano", "twenty_questions"):
         require_working_parts(config_of(f"task={task}"))
     world = Script([Turn("never read")])
     config = config_of("task=tool_arithmetic")

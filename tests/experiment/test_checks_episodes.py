@@ -14,7 +14,7 @@ from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 
-TASKS = ("tool_arithmetic", "ask_nano")
+TASKS = ("tool_arithmetic", "ask_nano", "twenty_questions")
 MODES = (
     ["mode=sync"],
     ["mode=lagged"],

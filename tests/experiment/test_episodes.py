@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from rlhf_lab.experiment import lifecycle
@@ -10,8 +13,10 @@ from rlhf_lab.runs.folder import EVALS
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.rollouts import read_rollouts
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.gsm8k_tool import Gsm8kTool
 from rlhf_lab.types.errors import StopRequested, UserError
 from tests.conftest import Finished, MakeConfig
+from tests.support.chats import CHATML, chat_tokenizer
 from tests.support.examples import FACTS
 from tests.support.in_memory import memory_of, run_in_memory
 from tests.support.survival import outcome
@@ -27,14 +32,42 @@ WORLDS = {
     "ask": (*SHORT, "task=ask_nano", "algo=grpo", "run.group_size=4", "task.ask_rate=0.9"),
     # Values per token, turns with rewards of their own.
     "tool": (*SHORT, "task=tool_arithmetic", "algo=ppo", "run.group_size=2", "task.tool_rate=1"),
+    # A long tail of turns.
+    "questions": (
+        *(*SHORT, "task=twenty_questions", "algo=grpo", "run.group_size=4"),
+        *("task.tail=0.5", "task.max_turns=6"),
+    ),
+    # Rows of files, for which `world` adds a path, and prompts of bytes.
+    "sums": (
+        *(*SHORT, "task=gsm8k_tool", "algo=grpo", "run.group_size=4", "model=nano_s"),
+        *("task.template='{question}'", "task.validation_size=8"),
+        *("task.max_prompt_tokens=8", "task.max_turns=3", "task.max_turn_tokens=16"),
+        *("task.max_response_tokens=32", "task.max_observation_tokens=20"),
+    ),
 }
 STALE = ("mode.max_staleness=2",)
 BY_TURNS = ("mode=partial_turns", "mode.executor=inline", *STALE)
 
 
 @pytest.fixture(params=sorted(WORLDS))
-def world(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    return WORLDS[request.param]
+def world(request: pytest.FixtureRequest, sums: Path) -> tuple[str, ...]:
+    options = WORLDS[request.param]
+    return (*options, f"task.path={sums}") if request.param == "sums" else options
+
+
+@pytest.fixture(scope="session")
+def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Problems of GSM8K's form, of a few characters."""
+    folder = tmp_path_factory.mktemp("sums")
+    for file in ("train", "test"):
+        rows = [
+            {"question": f"{a}+{b}", "answer": f"<<{a}+{b}={a + b}>>{a + b}\n#### {a + b}"}
+            for a in range(10)
+            for b in range(10)
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{file}.jsonl").write_text(text, encoding="utf-8")
+    return folder
 
 
 def test_episodes_have_turns_and_every_token_is_accounted_for(
@@ -182,6 +215,56 @@ def test_values_per_turn_have_the_same_bits_in_every_mode(finished: Finished) ->
     assert finished(*by_turn, "mode=lagged", "mode.max_staleness=0") == (rows, digest)
     # A response as one macro action is another run: turns are told apart.
     assert finished(*by_turn, "algo.termination=fixed", "algo.macro_tokens=1000")[1] != digest
+
+
+@pytest.fixture
+def chatty(sums: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """A policy that has learned to call a calculator in a chat."""
+    monkeypatch.setattr(Gsm8kTool, "tokenizer", lambda self: chat_tokenizer())
+    return (
+        *(*WORLDS["sums"], f"task.path={sums}", "model.max_positions=192"),
+        *("task.chat=true", "task.max_prompt_tokens=40", "task.max_observation_tokens=40"),
+        *("task.observation_role=tool", "run.updates=4"),
+    )
+
+
+def test_episodes_of_chats_have_the_same_bits_in_every_mode(
+    finished: Finished, chatty: tuple[str, ...]
+) -> None:
+    rows, digest = finished(*chatty)
+    # A message has more tokens of the template than of the calculator.
+    assert any(row["episode/observed_tokens"] > 20 for row in rows)
+    assert finished(*chatty, "mode=lagged", "mode.max_staleness=0") == (rows, digest)
+    lagged = finished(*chatty, "mode=lagged", *STALE)
+    assert finished(*chatty, "mode=async", "mode.executor=thread", *STALE) == lagged
+    assert lagged[1] != digest
+
+
+@pytest.mark.parametrize(
+    ("template", "option", "complaint"),
+    [
+        (CHATML, "task.max_observation_tokens=20", "the chat template puts 2. tokens around an"),
+        (
+            CHATML.replace("message in messages", "message in messages if message.role != 'tool'"),
+            "task.observation_role=tool",
+            "leaves out messages of role tool; pass task.observation_role=user",
+        ),
+    ],
+    ids=["too long", "no tool"],
+)
+def test_a_chat_template_that_cannot_write_episodes_is_refused_before_the_first_step(
+    make_config: MakeConfig,
+    chatty: tuple[str, ...],
+    tmp_path: Path,
+    template: str,
+    option: str,
+    complaint: str,
+) -> None:
+    path = tmp_path / "own.jinja"
+    path.write_text(template, encoding="utf-8")
+    config = make_config(*chatty, f"task.chat_template={path}", option)
+    with pytest.raises(UserError, match=complaint):
+        lifecycle.train(config, Console(quiet=True), FACTS)
 
 
 def test_labels_of_episodes_are_refused(make_config: MakeConfig) -> None:

@@ -13,6 +13,7 @@ from rlhf_lab.experiment.planning.forecast import require_eval_prompts
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.tasks import chat
+from rlhf_lab.tasks.chat_turns import check_turns
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.offline_prompts import WithOffline
 from rlhf_lab.tasks.pairs import pair_examples
@@ -83,6 +84,7 @@ def stream_of(
     """An endless stream of prompts made of these examples."""
     if len(examples):
         chat.check_end(tokenizer, getattr(config.task, "chat_template", ""), examples[0])
+        check_turns(config.task, tokenizer, examples[0])
     kept = examples
     if getattr(config.task, "drop_long", False):
         kept = short_enough(examples, config, tokenizer)

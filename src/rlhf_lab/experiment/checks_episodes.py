@@ -8,6 +8,7 @@ from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.rollout.cluster.choices import WeightUpdate
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
+from rlhf_lab.tasks.chat_turns import refuse_first
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.training.stages.sft_options import LossOn
 from rlhf_lab.types.errors import UserError
@@ -129,5 +130,6 @@ def require_working_environment(config: Config) -> None:
     episode = OpenEpisode(Prompt(0, (), example), 0, task.environment(), 0, limits, task.name)
     calls, cut = EnvironmentCalls(config.episodes), Said("", False)
     episode.first = calls.one(episode.reset())
+    refuse_first(task.name, example, episode.first)
     episode.act(cut, calls.one(episode.step(cut)), (), (), ())
     episode.require_repeatable(task.environment(), calls)

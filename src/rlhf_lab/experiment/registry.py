@@ -77,6 +77,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "arithmetic.Arithmetic",
         "ask_nano.AskNano",
         "gsm8k.Gsm8k",
+        "gsm8k_tool.Gsm8kTool",
         "ifeval.IFEval",
         "instructions.Instructions",
         "mixture.Mixture",
@@ -84,6 +85,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "reasoning_gym.ReasoningGym",
         "tldr.Tldr",
         "tool_arithmetic.ToolArithmetic",
+        "twenty_questions.TwentyQuestions",
     )
     | {"prompts": "tasks.own_prompts.OwnPrompts"},
     "reward": {

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Said
 from rlhf_lab.rollout.generators.turn_writer import Action
-from rlhf_lab.tasks.environment import Turn
+from rlhf_lab.tasks.chat_turns import refuse_first, turns_of_chat
+from rlhf_lab.tasks.environment import Episodic, Turn
 from rlhf_lab.types.samples import Episode, Sample
 
 
 @dataclass(frozen=True)
 class Conversation:
     """An episode and the tokenizer of its policy. stop: turns at which nothing more is written for
-    now."""
+    now. encode: an observation as the tokens that stand behind an action."""
 
     episode: OpenEpisode
     tokenizer: Any
     stop: int
+    encode: Callable[[str], Sequence[int]]
 
     @property
     def room(self) -> int:
@@ -28,7 +31,9 @@ class Conversation:
         return self.episode.room
 
     def read_first(self, text: str) -> None:
-        """Read what the environment shows before the first action."""
+        """Read what the environment shows before the first action. Raises UserError for a text in
+        a chat."""
+        refuse_first(self.episode.name, self.episode.prompt.example, text)
         self.episode.first = text
         self.episode.observe(text, encoded(self.tokenizer, text))
 
@@ -43,7 +48,7 @@ class Conversation:
         text = self.episode.act(said, turn, action.tokens, action.logps, action.versions)
         if text is None:
             return None
-        observation = encoded(self.tokenizer, text)
+        observation = self.encode(text)
         self.episode.observe(text, observation)
         return observation if self.episode.turns < self.stop else None
 
@@ -93,6 +98,16 @@ class Conversations:
         episode = self.open_ones[row].episode
         episode.read = begun.read_tokens
         episode.require_same(sample)
+
+
+def conversation_of(
+    episode: OpenEpisode, task: Episodic, tokenizer: Any, stop: int
+) -> Conversation:
+    """The conversation of an episode before its first action. In a chat observations are
+    messages."""
+    turns = turns_of_chat(task, tokenizer, episode.prompt.example)
+    encode = turns.tokens if turns else functools.partial(encoded, tokenizer)
+    return Conversation(episode, tokenizer, stop, encode)
 
 
 def encoded(tokenizer: Any, text: str) -> list[int]:

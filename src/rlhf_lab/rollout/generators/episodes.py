@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from rlhf_lab.rollout.generators.conversation import Conversation, Conversations
+from rlhf_lab.rollout.generators.conversation import Conversations, conversation_of
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.open_episode import OpenEpisode, episode_limits
@@ -65,7 +65,8 @@ class EpisodeGenerator:
         places = [n for n, sample in enumerate(samples) if sample.finish is Finish.unfinished]
         episodes = [self._episode(chunk.prompts[n // size], n % size) for n in places]
         talks = Conversations(
-            [Conversation(episode, self._tokenizer, stop) for episode in episodes], self._calls
+            [conversation_of(one, self._task, self._tokenizer, stop) for one in episodes],
+            self._calls,
         )
         talks.begin()
         for row, place in enumerate(places):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_lab.rollout.generators.conversation import Conversation, Conversations, encoded
+from rlhf_lab.rollout.generators.conversation import Conversations, conversation_of, encoded
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode
 from rlhf_lab.rollout.generators.turn_writer import Action
@@ -37,7 +37,7 @@ class Demonstrations:
         episode = OpenEpisode(
             prompt, 0, task.environment(), self.seed(prompt.id), limits, task.name
         )
-        talk = Conversation(episode, self.tokenizer, limits.turns)
+        talk = conversation_of(episode, task, self.tokenizer, limits.turns)
         alone = Conversations([talk], self.calls)
         alone.begin()
         actions = list(task.demonstration(prompt.example))

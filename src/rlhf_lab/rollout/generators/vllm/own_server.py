@@ -70,11 +70,16 @@ class OwnServer:
     def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
         return self._servers.begin(requests, drawing)
 
-    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
+    def finish_some(
+        self, numbers: Sequence[int], look: Callable[[], None] = nothing
+    ) -> dict[int, list[Answer]]:
         try:
-            return self._servers.finish(number, look)
+            return self._servers.finish_some(numbers, look)
         except EngineFailure as error:
             raise self._child.failure("at samples", f"failed ({error})") from error
+
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
+        return self.finish_some([number], look)[number]
 
     def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
         return self.finish(self.begin(requests, drawing))

@@ -1,0 +1,143 @@
+"""What a chat template renders between two answers of the assistant: an observation as a message.
+
+A policy's tokens stay as they were sampled, so that only what stands behind its end token is
+rendered. The text is cut from a dialogue with a fixed answer:
+
+    <user> Add 1 and 2. <end> <assistant> An answer. <end> <tool> 3 <end> <assistant>
+    |------------ the prompt -----------|                  |------- between --------|
+
+It is what the policy must read if the dialogue begins with the prompt, and with the answer and the
+end token behind it. Templates that write earlier answers in another way are refused.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from rlhf_lab.tasks import chat
+from rlhf_lab.tasks.environment import Episodic
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example
+
+# The observation by which a template is tested.
+OBSERVATION = "An observation."
+OTHER_TEMPLATE = "pass task.chat_template=<file of another template>"
+
+
+class ObservationRole(StrEnum):
+    """Whose message an observation is in a chat."""
+
+    user = "user"
+    tool = "tool"
+
+
+class TurnsOfChat:
+    """Observations as messages of a prompt's chat. template: a file, or empty for the tokenizer's
+    own."""
+
+    def __init__(
+        self, tokenizer: Any, template: str, role: ObservationRole, example: Example
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self._role = role
+        self._example = example
+
+    def tokens(self, observation: str) -> list[int]:
+        """What stands between the end token of an action and the next action.
+
+        They are read together with the end token, which may take spaces behind it into itself.
+        Raises UserError where the template does not go on behind an answer.
+        """
+        end = self._tokenizer.eos_token
+        text = f"{end}{self._parts(observation)[1]}"
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        if ids[:1] != [self._tokenizer.eos_token_id]:
+            raise UserError(
+                f"the tokenizer does not read its end token {end!r} as one token where a message "
+                "stands behind it: pass a model whose tokenizer does"
+            )
+        return ids[1:]
+
+    def require_turns(self, longest: int, most: int) -> None:
+        """Refuse a template that leaves observations out, one by which a dialogue of several turns
+        is not its turns one behind the other, and one whose own tokens leave no room for the
+        longest observation. longest: its tokens. most: those of a whole message."""
+        ending, between = self._parts(OBSERVATION)
+        if OBSERVATION not in between:
+            raise self._refused(f"leaves out messages of role {self._role}")
+        message = (str(self._role), OBSERVATION)
+        two_turns = self._rendered((message, ("assistant", chat.ANSWER), message))
+        turn = f"{chat.ANSWER}{ending}{between}"
+        if two_turns != self._rendered(()) + 2 * turn:
+            raise self._refused("writes a second turn otherwise than the first")
+        own = len(self.tokens(""))
+        if own + longest > most:
+            raise UserError(
+                f"task.max_observation_tokens={most}: the chat template puts {own} tokens around "
+                f"an observation, which may have {longest}; choose {own + longest} or more"
+            )
+
+    def _parts(self, observation: str) -> tuple[str, str]:
+        """The text from an answer to its end token, and from there to the next answer. Raises
+        UserError."""
+        answer = self._rendered(()) + chat.ANSWER
+        whole = self._rendered(((str(self._role), observation),))
+        before, end, between = whole.removeprefix(answer).partition(self._tokenizer.eos_token)
+        if not whole.startswith(answer) or before.strip() or not end:
+            raise self._refused(
+                "writes an answer otherwise once a message follows it, so that the policy would "
+                "not read its own text"
+            )
+        return before + end, between
+
+    def _rendered(self, behind: chat.Messages) -> str:
+        """The chat of the prompt with a fixed answer and the messages behind it; the prompt alone
+        where there are none."""
+        messages = list(self._example.messages)
+        if behind:
+            messages += [("assistant", chat.ANSWER), *behind]
+        try:
+            return chat.rendered(
+                self._tokenizer, self._template, self._example, messages, is_open=True
+            )
+        except UserError as error:
+            if not behind:
+                raise
+            raise self._refused(f"takes no message of role {self._role} there ({error})") from error
+
+    def _refused(self, why: str) -> UserError:
+        other = ObservationRole.user if self._role is ObservationRole.tool else ObservationRole.tool
+        return UserError(
+            f"task.observation_role={self._role}: the chat template {why}; pass "
+            f"task.observation_role={other}, or {OTHER_TEMPLATE}"
+        )
+
+
+def turns_of_chat(task: Any, tokenizer: Any, example: Example) -> TurnsOfChat | None:
+    """How observations of an example's episodes are written; None where its prompt is no chat."""
+    if not example.messages:
+        return None
+    role = ObservationRole(getattr(task, "observation_role", ObservationRole.user))
+    return TurnsOfChat(tokenizer, getattr(task, "chat_template", ""), role, example)
+
+
+def check_turns(task: Any, tokenizer: Any, example: Example) -> None:
+    """Refuse a chat template by which episodes of the task cannot be written. A task that knows
+    its longest observation has it as `longest_observation`, in tokens; of others it is one."""
+    turns = turns_of_chat(task, tokenizer, example) if isinstance(task, Episodic) else None
+    if turns:
+        longest = getattr(task, "longest_observation", 1)
+        turns.require_turns(longest, task.max_observation_tokens)
+
+
+def refuse_first(name: str, example: Example, text: str) -> None:
+    """Refuse a text that an environment shows before the first action of a chat: the prompt ends
+    where the assistant's answer begins."""
+    if example.messages and text:
+        raise UserError(
+            f"task={name}, row {example.uid}: reset returned {text!r}, and the prompt is a chat, "
+            "behind which the assistant's answer begins: let reset return '' and put the text "
+            "into the prompt's messages"
+        )

@@ -1,0 +1,162 @@
+"""`task=gsm8k_tool`: GSM8K for a policy that has a calculator.
+
+Calls have the form of the data's own annotations. An episode:
+
+    prompt        Problem: ...
+    action        Natalia sold 48/2 = <<48/2>>
+    observation   24
+    action         clips in May.\\n#### 24
+
+Demonstrations are the data's solutions, whose annotations become calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar
+
+from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
+from rlhf_lab.tasks.calculator import ERROR, MAX_DIGITS, calculate
+from rlhf_lab.tasks.chat_turns import ObservationRole
+from rlhf_lab.tasks.environment import Turn
+from rlhf_lab.tasks.gsm8k import Gsm8k, answer_of
+from rlhf_lab.types import limits
+from rlhf_lab.types.samples import Example, Split
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+# A call at the end of an action, and an annotation with the number that the text has behind it.
+CALL = re.compile(r"<<([^<>]*)>>\s*\Z")
+ANNOTATION = re.compile(r"<<([^<>=]*)=[^<>]*>>(-?(?:[0-9]+(?:,[0-9]{3})*)?(?:\.[0-9]+)?)")
+ANSWER_MARK = "####"
+
+
+@dataclass(frozen=True)
+class Gsm8kTool(Gsm8k):
+    """The problems of task=gsm8k; an action that ends with `<<3*(4+5)>>` calls a calculator, any
+    other ends the episode and is judged as in task=gsm8k."""
+
+    name: str = limits.name("gsm8k_tool")
+    chat: bool = limits.option(
+        False, about="Whether a problem is a user's message in the model's chat template."
+    )
+    chat_template: str = limits.option(
+        "", about="File with the Jinja template of chats; empty takes the tokenizer's own."
+    )
+    observation_role: ObservationRole = limits.option(
+        ObservationRole.user,
+        about="Whose message the calculator's answer is in a chat; many templates have no tool.",
+    )
+    call_cost: float = limits.coefficient(0.0, about="Reward that each call costs.")
+    max_turns: int = limits.count(
+        10, about="Turns of an episode; the last of them takes every action as the answer."
+    )
+    max_turn_tokens: int = limits.tokens(
+        256, about="Longest action of one turn in tokens, its end token included."
+    )
+    max_observation_tokens: int = limits.tokens(
+        2 * MAX_DIGITS,
+        least=MAX_DIGITS,
+        why="results have up to as many characters as the least",
+        about=(
+            "Longest answer of the calculator in tokens, with those that a chat template puts "
+            "around it."
+        ),
+    )
+    max_response_tokens: int = limits.tokens(
+        512,
+        about=(
+            "Most tokens that the policy writes in an episode, unless generator.max_new_tokens is "
+            "set."
+        ),
+    )
+
+    # A token has a character or more.
+    longest_observation: ClassVar[int] = MAX_DIGITS
+
+    def examples(self, split: Split) -> Sequence[Example]:
+        """Those of task=gsm8k, as chats where these are chosen."""
+        rows = super().examples(split)
+        return [as_chat(row) for row in rows] if self.chat else rows
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """Bytes, for models that start from random weights."""
+        return byte_tokenizer()
+
+    def environment(self) -> CalculatorTool:
+        """A calculator for one problem."""
+        return CalculatorTool(self)
+
+    def demonstration(self, example: Example) -> list[str]:
+        """The reference as calls and the rest of it, in at most max_turns turns."""
+        return actions_of(example.reference, self.max_turns - 1)
+
+
+@dataclass
+class CalculatorTool:
+    """A calculator answers calls; anything else ends the episode, and is judged by the task.
+
+    The last of max_turns takes every action as the answer.
+    """
+
+    task: Gsm8kTool
+    _example: Example = field(default=Example("", "", ""), init=False)
+    _turns: int = field(default=0, init=False)
+
+    def reset(self, example: Example, seed: int) -> str:
+        """Begin an episode; nothing in it is random."""
+        self._example, self._turns = example, 0
+        return ""
+
+    def step(self, action: str, finished: bool) -> Turn:
+        """The result of a call, or the end of the episode with the score of the action."""
+        self._turns += 1
+        call = CALL.search(action)
+        is_last = not finished or self._turns == self.task.max_turns
+        if call is None or is_last or answer_of(action) is not None:
+            score = self.task.judge(self._example, action, finished)
+            return Turn(reward=score, is_done=True, info={"calls": 0, "errors": 0})
+        result = calculate(call[1])
+        info = {"calls": 1, "errors": int(result.startswith(ERROR))}
+        return Turn(result, -self.task.call_cost, info=info)
+
+
+def as_chat(row: Example) -> Example:
+    """A row whose prompt is a user's message. The template has what stands before an answer."""
+    return replace(row, reference=row.reference.strip(), messages=(("user", row.prompt),))
+
+
+def actions_of(solution: str, max_calls: int) -> list[str]:
+    """A solution as actions: its annotations as calls, and the rest of the text.
+
+    The number behind an annotation is what the calculator answers, so that no action has it.
+    Annotations behind the first max_calls, and those whose number the calculator does not give
+    (a rounded one), are left out: the text has the number then.
+    """
+    actions: list[str] = []
+    text, start = "", 0
+    end = solution.find(ANSWER_MARK)
+    for found in ANNOTATION.finditer(solution, 0, end if end >= 0 else len(solution)):
+        text += solution[start : found.start()]
+        start = found.end()
+        if len(actions) < max_calls and is_value(found[2], found[1]):
+            actions.append(f"{text}<<{found[1]}>>")
+            text = ""
+        else:
+            text += found[2]
+    return [*actions, text + solution[start:]]
+
+
+def is_value(number: str, expression: str) -> bool:
+    """Whether the calculator gives the number that a text has."""
+    digits, result = number.replace(",", ""), calculate(expression)
+    return bool(digits.strip("-")) and not result.startswith(ERROR) and equal(digits, result)
+
+
+def equal(one: str, other: str) -> bool:
+    """Whether two decimal numbers are the same."""
+    return Fraction(one) == Fraction(other)

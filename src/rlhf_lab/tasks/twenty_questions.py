@@ -1,0 +1,169 @@
+"""`task=twenty_questions`: which of these items is it? Few items in most rows, many in some.
+
+An episode:
+
+    prompt        kqaf:
+    action        k?
+    observation   -
+    action        q?
+    observation   +
+    action        q
+
+A question names one item, so that no clever question makes an episode of many items short: lengths
+have a long tail, however good the policy is.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from rlhf_lab.tasks import fields
+from rlhf_lab.tasks.arithmetic import SPECIAL, character_tokenizer
+from rlhf_lab.tasks.task_options import GeneratedTask
+from rlhf_lab.tasks.twenty_questions_world import (
+    ASK,
+    END,
+    FEWEST,
+    ITEMS,
+    NO,
+    YES,
+    ItemEnvironment,
+    Player,
+    draw_prompt,
+    items_of,
+    num_items,
+)
+from rlhf_lab.types import limits
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.samples import Example, Split
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+# The item and the end token; a question has one character more.
+ANSWER_TOKENS = 2
+QUESTION_TOKENS = ANSWER_TOKENS + len(ASK)
+
+
+@dataclass(frozen=True)
+class TwentyQuestions(GeneratedTask):
+    """A prompt names items, one of which is hidden: `k?` asks whether it is k, `k` is the answer.
+
+    The number of items has a long tail.
+    """
+
+    name: str = limits.name("twenty_questions")
+    max_items: int = limits.count(
+        20, least=FEWEST, most=len(ITEMS), about="Most items of a prompt; the fewest are 2."
+    )
+    tail: float = limits.number(
+        1.0,
+        above=0,
+        most=100,
+        about=(
+            "How fast the share of prompts with m items or more falls: as m to the power of "
+            "-tail, up to task.max_items; the lower, the more prompts have many."
+        ),
+    )
+    repeat_rate: float = limits.share(
+        0.2, about="Chance that a demonstration's question is one that it has asked before."
+    )
+    guess_rate: float = limits.share(
+        0.1,
+        about=(
+            "Chance, at each turn, that a demonstration guesses among the items that it has not "
+            "asked for."
+        ),
+    )
+    question_cost: float = limits.coefficient(0.02, about="Reward that each question costs.")
+    max_turns: int = limits.count(
+        20, about="Turns of an episode; the last of them takes every action as the answer."
+    )
+    max_turn_tokens: int = limits.tokens(
+        QUESTION_TOKENS,
+        least=QUESTION_TOKENS,
+        why="questions have as many as the least",
+        about="Longest action of one turn in tokens, its end token included.",
+    )
+    max_observation_tokens: int = limits.count(1, about="Longest reply in tokens.")
+    max_prompt_tokens: int = fields.prompt_tokens(24)
+    max_response_tokens: int = limits.tokens(
+        60,
+        about=(
+            "Most tokens that the policy writes in an episode, unless generator.max_new_tokens is "
+            "set."
+        ),
+    )
+    is_verifiable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        needed = {
+            "max_prompt_tokens": (self.max_items + len(END), "max_items"),
+            "max_response_tokens": (
+                (self.max_turns - 1) * QUESTION_TOKENS + ANSWER_TOKENS,
+                "max_turns",
+            ),
+        }
+        for key, (tokens, cause) in needed.items():
+            if getattr(self, key) < tokens:
+                raise UserError(
+                    f"task.{key}={getattr(self, key)}: with task.{cause}={getattr(self, cause)} "
+                    f"there are up to {tokens} tokens; choose that or more"
+                )
+
+    def row(self, split: Split, index: int) -> Example:
+        """One row. Its reference is the answer of its demonstration. Rows may repeat, but never
+        the prompts of other splits."""
+        rng = random.Random(stable_hash(self.world_seed, "twenty_questions", split.value, index))
+        num = num_items(rng.random(), self.tail, self.max_items)
+        prompt = draw_prompt(num, split, rng)
+        uid, item = f"twenty_questions/{split.value}/{index}", rng.choice(items_of(prompt))
+        *_, reference = self._played(uid, prompt, item)
+        return Example(uid, prompt, reference, {"item": item})
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """One token a character."""
+        return question_tokenizer()
+
+    def environment(self) -> ItemEnvironment:
+        """Who knows the item of one prompt."""
+        return ItemEnvironment(self.max_turns, self.question_cost)
+
+    def demonstration(self, example: Example) -> list[str]:
+        """The questions and the answer of a player who repeats questions and guesses early."""
+        return self._played(example.uid, example.prompt, example.hidden["item"])
+
+    def judge(self, example: Example, text: str, finished: bool) -> float:
+        """1 if the text is the item and ended with the end token; else 0."""
+        return float(finished and text == example.hidden["item"])
+
+    def answer(self, text: str) -> str | None:
+        """The whole text, as `judge` reads it."""
+        return text or None
+
+    def is_same_answer(self, one: str, other: str) -> bool:
+        """Whether they are the same item, as `judge` compares them."""
+        return one == other
+
+    def _played(self, uid: str, prompt: str, item: str) -> list[str]:
+        key = (self.world_seed, "twenty_questions", "demonstration", uid)
+        player = Player(self.repeat_rate, self.guess_rate, self.max_turns)
+        return player.actions(prompt, item, random.Random(stable_hash(*key)))
+
+
+@functools.cache
+def question_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a character, as that of arithmetic has it, of the characters of this game."""
+    from tokenizers.models import WordLevel
+
+    tokenizer = copy.deepcopy(character_tokenizer())
+    symbols = [*SPECIAL, *ITEMS, ASK, END, YES, NO]
+    numbers = {symbol: number for number, symbol in enumerate(symbols)}
+    tokenizer.backend_tokenizer.model = WordLevel(numbers)
+    return tokenizer
