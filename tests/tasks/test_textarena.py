@@ -225,7 +225,7 @@ def test_scores_that_need_a_rule_or_references_are_refused(
     config_of: MakeConfig, overrides: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        check(config_of("task=textarena", "model=nano_s", *overrides))
+        check(config_of("task=textarena", *overrides))
 
 
 @needs_package

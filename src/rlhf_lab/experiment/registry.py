@@ -86,6 +86,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "tldr.Tldr",
         "textarena.TextArena",
         "tool_arithmetic.ToolArithmetic",
+        "verifiers.Verifiers",
     )
     | {"prompts": "tasks.own_prompts.OwnPrompts"},
     "reward": {

@@ -6,6 +6,7 @@ actions. A task of one needs `game()` and its name.
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -112,11 +113,15 @@ class TextGames(GeneratedTask):
 
     def row(self, split: Split, index: int) -> Example:
         """The game of one seed: its prompt is the first observation."""
-        seed = first_seed(self.name, self.world_seed, split) + index
+        seed = self.seed(split, index)
         first = PlayedGame(self).begin(seed)
         prompt = self.template.replace(PLACE, first)
         uid = f"{self.name}/{self.env_id}/{split.value}/{index}"
         return Example(uid, prompt, "", {"seed": seed, "first": first})
+
+    def seed(self, split: Split, index: int) -> int:
+        """What names the game of a row: no other row has it."""
+        return first_seed(self.name, self.world_seed, split) + index
 
     def environment(self) -> PlayedGame:
         """A game for one sample."""
@@ -146,7 +151,9 @@ class PlayedGame:
     def begin(self, seed: int) -> str:
         """A new game. Returns its first observation."""
         self._random = RandomNumbers(seed)
-        with self._random.drawn():
+        with self._random.drawn(), warnings.catch_warnings():
+            # Python tells of a package's strings when it compiles them at the first import.
+            warnings.filterwarnings("ignore", message="invalid escape sequence")
             self._game = self.task.game()
             return self._game.reset(seed)
 
