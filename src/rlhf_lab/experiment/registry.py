@@ -82,6 +82,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "instructions.Instructions",
         "mixture.Mixture",
         "no_robots.NoRobots",
+        "openenv.OpenEnv",
         "reasoning_gym.ReasoningGym",
         "tldr.Tldr",
         "textarena.TextArena",

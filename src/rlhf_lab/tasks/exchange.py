@@ -50,8 +50,7 @@ class Exchange:
 
     def _advanced(self) -> str | None:
         with ONE_AT_A_TIME:
-            both = {self._task, self._asked}
-            self._loop.run_until_complete(asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED))
+            self._loop.run_until_complete(self._first())
         if self._asked.done():
             return self._asked.result()
         self._asked.cancel()
