@@ -11,6 +11,7 @@ from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.checks_episodes import check_episodes
 from rlhf_lab.experiment.checks_models import check_context, check_lengths
 from rlhf_lab.tasks.environment import Episodic
+from rlhf_lab.tasks.tool_arithmetic import ToolArithmetic
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 
@@ -165,3 +166,14 @@ def test_the_context_of_a_loaded_model_must_hold_them_too(config_of: MakeConfig)
         UserError, match=rf"responses of {most - 12} tokens do not fit .*{most - 1}"
     ):
         check_context(config, Loaded(most - 1))
+
+
+def test_environments_that_share_state_are_called_one_at_a_time(
+    config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = config_of("task=tool_arithmetic", "episodes.steps_at_once=2")
+    check(many)
+    monkeypatch.setattr(ToolArithmetic, "steps_alone", True, raising=False)
+    with pytest.raises(UserError, match=r"episodes\.steps_at_once=2: its environments share"):
+        check(many)
+    check(config_of("task=tool_arithmetic"))

@@ -35,6 +35,11 @@ def check_episodes(config: Config) -> None:
         ),
         *virtual_turns(config),
         (
+            config.episodes.steps_at_once > 1 and getattr(config.task, "steps_alone", False),
+            f"episodes.steps_at_once={config.episodes.steps_at_once}: its environments share "
+            "random numbers; pass episodes.steps_at_once=1",
+        ),
+        (
             bool(run.offline_share),
             f"run.offline_share={run.offline_share}: fixed answers have one turn; pass "
             "run.offline_share=0",

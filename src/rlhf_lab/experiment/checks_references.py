@@ -8,9 +8,15 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import has_judge, has_references, trains_on_labels, trains_proxy
 from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import named_parts
+from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 
-NAME_ONE = "task.reference=<column of reference answers>"
+
+def named_reference(config: Config) -> str:
+    """How to have reference answers: tasks of own rows name a column of them."""
+    if hasattr(config.task, "reference"):
+        return "task.reference=<column of reference answers>"
+    return "another task"
 
 
 def check_references(config: Config) -> None:
@@ -24,13 +30,16 @@ def check_references(config: Config) -> None:
                 raise UserError(
                     f"{place}.{part.reads_reference} with task={config.task.name}: it compares "
                     "with a reference answer, and the task has none: pass "
-                    f"{other or f'other options of {place}'}, or {NAME_ONE}"
+                    f"{other or f'other options of {place}'}, or {named_reference(config)}"
                 )
     if trains_proxy(config):
+        scorers = "reward=function reward.path=MODULE.FUNCTION, reward.path=<a reward model>"
+        if isinstance(config.task, Episodic):
+            scorers = "reward=environment"
         raise UserError(
             f"reward={config.reward.name} with task={config.task.name}: a proxy is centred on the "
-            "scores of reference answers, and the task has none: pass reward=function "
-            f"reward.path=MODULE.FUNCTION, reward.path=<a reward model>, or {NAME_ONE}"
+            f"scores of reference answers, and the task has none: pass {scorers}, or "
+            f"{named_reference(config)}"
         )
 
 
@@ -67,7 +76,8 @@ def require_references(config: Config, what: str) -> None:
     """Refuse what is trained on reference answers if there are none."""
     if not has_references(config):
         raise UserError(
-            f"{what} needs reference answers, and task={config.task.name} has none: pass {NAME_ONE}"
+            f"{what} needs reference answers, and task={config.task.name} has none: pass "
+            f"{named_reference(config)}"
         )
 
 
@@ -76,5 +86,5 @@ def why_no_win_rate(config: Config) -> str:
     if not has_judge(config):
         return "nobody judges (judge=none)"
     if not has_references(config):
-        return f"the task has no reference answers ({NAME_ONE})"
+        return f"the task has no reference answers (pass {named_reference(config)})"
     return ""

@@ -8,6 +8,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.rewards.options import RewardOptions, named_parts, num_proxies, parts
 from rlhf_lab.rewards.per_task import PerTaskReward
+from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 
 
@@ -17,10 +18,13 @@ def check_rules(config: Config) -> None:
         check_terms_of_tasks(config, key)
         is_rule = any(part.is_rule for part in without_tasks(getattr(config, key)))
         if is_rule and not config.task.has_rule:
+            option = "reward" if key == "reward" else "reward@judge"
+            scorer = f"reward_model {key}.path=<hub name or folder of a reward model>"
+            if isinstance(config.task, Episodic):
+                scorer = "environment"
             raise UserError(
                 f"{key}=task_rule with task={config.task.name}: this task has no rule of its own; "
-                f"pass {'reward' if key == 'reward' else 'reward@judge'}=reward_model "
-                f"{key}.path=<hub name or folder of a reward model>"
+                f"pass {option}={scorer}"
             )
     if num_proxies(config.judge):
         raise UserError(

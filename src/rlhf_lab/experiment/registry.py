@@ -78,14 +78,18 @@ CLASSES: dict[str, dict[str, str]] = {
         "ask_nano.AskNano",
         "gsm8k.Gsm8k",
         "gsm8k_tool.Gsm8kTool",
+        "gymnasium.Gymnasium",
         "ifeval.IFEval",
         "instructions.Instructions",
         "mixture.Mixture",
         "no_robots.NoRobots",
+        "openenv.OpenEnv",
         "reasoning_gym.ReasoningGym",
         "tldr.Tldr",
+        "textarena.TextArena",
         "tool_arithmetic.ToolArithmetic",
         "twenty_questions.TwentyQuestions",
+        "verifiers.Verifiers",
     )
     | {"prompts": "tasks.own_prompts.OwnPrompts"},
     "reward": {

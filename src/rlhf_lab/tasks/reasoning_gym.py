@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import functools
-import json
 import os
-import random
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
-
-import numpy as np
 
 from rlhf_lab.runs.foreign.arguments import copied
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, call, on_sample
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.extras import require_package
+from rlhf_lab.tasks.global_random import ONE_AT_A_TIME, seeded_globals
+from rlhf_lab.tasks.json_settings import json_settings
+from rlhf_lab.tasks.split_seeds import MOST_ROWS, first_seed
 from rlhf_lab.tasks.task_options import GeneratedTask, require_placeholder
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Split
 
-# Row i of a generator is drawn from seed + i, so the splits need ranges of seeds, not seeds.
-SEEDS_PER_SPLIT = 2**30
-MOST_ROWS = 2**29
 # Rows of these follow the order of sets, so that they differ from process to process.
 HASH_ORDERED = frozenset(
     "isomorphic_strings knight_swap polynomial_multiplication ransom_note word_ladder".split()
 )
-# Some generators and verifiers use global random numbers or caches of their own.
-ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,7 @@ class ReasoningGym(GeneratedTask):
         """One row of the generator of a split."""
         uid = f"reasoning_gym/{self.dataset}/{split.value}/{index}"
         generator = generator_of(self, split)
-        with ONE_AT_A_TIME, seeded_globals(stable_hash(self.world_seed, uid)):
+        with seeded_globals(stable_hash(self.world_seed, uid)):
             entry = call(f"task.dataset={self.dataset}", generator.__getitem__, index)
         prompt = self.template.replace("{answer_tag}", self.answer_tag)
         prompt = prompt.replace("{question}", entry["question"].strip())
@@ -107,6 +99,7 @@ class ReasoningGym(GeneratedTask):
         # A verifier may change its entry: each answer gets a copy.
         entry = copied(example.hidden["entry"])
         try:
+            # Some verifiers have caches of their own.
             with ONE_AT_A_TIME:
                 return call(
                     f"the verifier of task.dataset={self.dataset}",
@@ -130,30 +123,9 @@ def answer_of(text: str, tag: str) -> str:
     return (text if start < 0 else text[start + len(tag) :]).strip()
 
 
-@contextlib.contextmanager
-def seeded_globals(seed: int) -> Iterator[None]:
-    """Seed the global random number generators for one row; restore their state afterwards."""
-    state, state_numpy = random.getstate(), np.random.get_state()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    try:
-        yield
-    finally:
-        random.setstate(state)
-        np.random.set_state(state_numpy)
-
-
 def settings_of(config: str) -> dict[str, Any]:
     """The settings in task.config. Raises UserError if it sets the seed or the size."""
-    try:
-        settings = json.loads(config)
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"task.config={config} is not JSON ({error}): pass an object, as in "
-            '\'task.config="{\\"max_animals\\": 4}"\''
-        ) from error
-    if not isinstance(settings, dict):
-        raise UserError(f"task.config={config} is not a JSON object: write it in braces")
+    settings = json_settings("config", config, '{"max_animals": 4}')
     for key, option in (("seed", "task.world_seed"), ("size", "task.train_size and its like")):
         if key in settings:
             raise UserError(f"task.config={config} sets {key!r}: set {option} instead")
@@ -182,8 +154,7 @@ def generator_of(task: ReasoningGym, split: Split) -> Any:
                 f"task.config={task.config}: {task.dataset} has no setting {key!r}; it has "
                 f"{', '.join(name for name in known if name not in ('seed', 'size'))}"
             )
-    start = list(Split).index(split) * SEEDS_PER_SPLIT
-    seed = start + stable_hash(task.world_seed, "reasoning_gym") % (SEEDS_PER_SPLIT - MOST_ROWS)
+    seed = first_seed("reasoning_gym", task.world_seed, split)
     size = getattr(task, f"{split.value}_size")
     try:
         return call(
