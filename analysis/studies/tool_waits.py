@@ -5,7 +5,8 @@ learning: lengths and waits decide its time, and weights do not. Episodes have 1
 log-normal lengths; tools take log-normal times, with a median of as long as an action is decoded.
 Each cell of the table is one setting over the same seeds, sync and async paired. The ideal is that
 of two lanes that overlap fully, (g + t) / max(g, t): g, t are the virtual seconds in which a round
-is written and trained on in sync.
+is written and trained on in sync. It is no bound: where a sync round ends with a few episodes that
+wait for tools, an async one begins the next.
 """
 
 from __future__ import annotations
