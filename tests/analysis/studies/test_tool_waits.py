@@ -41,7 +41,7 @@ def test_sync_takes_turns_and_async_does_not() -> None:
     episodes = Episodes(1, ToolTimes(20.0, 1.0))
     sync, ahead = course(SMALL, episodes, 0), course(SMALL, episodes, 2)
     assert sync.wall == pytest.approx(sync.train + sync.wait)
-    # Episodes of later rounds are written where others wait: more is gained than by two lanes alone.
+    # Episodes of later rounds are written where others wait: two lanes alone gain less.
     assert sync.train <= ahead.wall < sync.wall / sync.ideal
     assert sync.ideal == pytest.approx(sync.wall / max(sync.train, sync.wait))
 
