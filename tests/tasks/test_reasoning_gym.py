@@ -15,7 +15,8 @@ from rlhf_lab.experiment.checks import check, require_readable_splits, warnings
 from rlhf_lab.rewards.rule import RuleScorer
 from rlhf_lab.tasks import reasoning_gym as module
 from rlhf_lab.tasks.prompts import PromptStream
-from rlhf_lab.tasks.reasoning_gym import MOST_ROWS, ReasoningGym, answer_of
+from rlhf_lab.tasks.reasoning_gym import ReasoningGym, answer_of
+from rlhf_lab.tasks.split_seeds import MOST_ROWS
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Sample, Split
 from tests.conftest import MakeConfig

@@ -9,8 +9,8 @@ import pytest
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.generators.tool_times import ToolTimes
 from rlhf_lab_analysis.markdown import BEGIN, END
-from rlhf_lab_analysis.studies import tool_waits
-from rlhf_lab_analysis.studies.tool_waits import Episodes, course, interval, main, table
+from rlhf_lab_analysis.speed import tool_waits
+from rlhf_lab_analysis.speed.tool_waits import Episodes, course, interval, main, table
 
 SMALL = ClusterOptions(generators=2, sequences=100, sync_seconds=0.3, load_seconds=0.3)
 

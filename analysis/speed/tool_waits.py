@@ -1,4 +1,4 @@
-"""What asynchrony gains where episodes wait for tools: `rlhf_lab_analysis.studies.tool_waits`.
+"""What asynchrony gains where episodes wait for tools: `rlhf_lab_analysis.speed.tool_waits`.
 
 A virtual cluster (cluster=nodes_8_8) writes and trains on episodes of given lengths, without
 learning: lengths and waits decide its time, and weights do not. Episodes have 1 to 8 turns of
