@@ -244,6 +244,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=replay_nano
 	$(MAKE) benchmark-sweep SWEEP=single_rollout_nano
 	$(MAKE) benchmark-sweep SWEEP=mismatch_staleness_nano
+	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano
 	$(MAKE) benchmark-sweep SWEEP=adapters_nano
 	$(BIN)/rlhf-lab train reward=task_rule algo=grpo run.group_size=4 optim.lr=2e-4 run.updates=128 stage_seed=102 seed=102 \
 		output.dir=runs/teacher output.resume=true

@@ -50,14 +50,19 @@ class Compared:
 
 
 def chosen_by(claim: Definition, selection: Selection) -> Selection:
-    """The conditions that the claim is about."""
+    """The conditions that the claim is about: of any sweep, unless it names one."""
     wanted = claim.row["runs"]
     kept = [
         cell
         for cell in selection.cells
-        if all(is_one_of(value_of(cell, key), values) for key, values in wanted.items())
+        if all(is_one_of(of_cell(cell, key), values) for key, values in wanted.items())
     ]
     return Selection(tuple(kept), ())
+
+
+def of_cell(cell: Cell, key: str) -> Any:
+    """A setting of a condition, or its sweep."""
+    return cell.sweep if key == "sweep" else value_of(cell, key)
 
 
 def is_one_of(value: Any, allowed: Any) -> bool:
