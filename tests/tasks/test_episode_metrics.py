@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlhf_lab.tasks.episode_metrics import episode_metrics, transcript
+from rlhf_lab.tasks.episode_metrics import episode_metrics, transcript, turns_of
 from rlhf_lab.types.samples import Episode, Finish, Sample
 
 PLAIN = Sample((5, 1), (-1.0, -1.0), 0, Finish.eos, "an answer ")
@@ -32,7 +32,12 @@ def test_means_by_hand() -> None:
         "episode/done": 0.5,
         "episode/calls": 2.5,
         "episode/errors": 0.5,
+        "episode/late": 0.0,
+        "episode/virtual_seconds_tools": 0.0,
     }
+    late = replace(SECOND, waits=(2.0, 1.0), is_late=True)
+    found = episode_metrics([sample(late), sample(FIRST)])
+    assert (found["episode/late"], found["episode/virtual_seconds_tools"]) == (0.5, 1.5)
 
 
 def test_what_only_some_episodes_count_is_zero_in_the_others() -> None:
@@ -54,11 +59,20 @@ def test_an_episode_is_a_line_for_each_of_its_texts() -> None:
         ("environment", ""),
         ("policy", "my sister"),
     )
-    turns = ((1, -0.02), (3, 1.0))
-    assert transcript(sample(Episode(transcript=lines, turns=turns))).splitlines() == [
+    episode = Episode(transcript=lines, turns=((1, -0.02), (3, 1.0)))
+    logps, versions = (-1.0, -2.0, -3.0, -4.0), (2, 2, 2, 3)
+    whole = Sample((5, 1, 6, 1), logps, 2, Finish.eos, "my sister", versions, episode)
+    assert transcript(whole).splitlines() == [
         "environment: hello",
         "policy (-0.02): who ?",
         "environment: ",
         "policy (1): my sister",
     ]
     assert transcript(PLAIN) == "an answer "
+    assert turns_of(PLAIN) == []
+    first, second = (turn for turn in turns_of(whole) if turn["writer"] == "policy")
+    assert first == {
+        **{"writer": "policy", "text": " who ?\n", "reward": -0.02},
+        **{"logps": [-1.0, -2.0], "version": 2, "newest_version": 2},
+    }
+    assert (second["logps"], second["version"], second["newest_version"]) == ([-3.0, -4.0], 2, 3)

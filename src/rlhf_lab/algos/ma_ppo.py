@@ -32,8 +32,8 @@ class MacroPPO(ActorCritic):
         Termination.fixed,
         about=(
             "Where a macro action ends: after macro_tokens (fixed), after 1, 2, 3, 5 or 10 tokens "
-            "(random), before a token less likely than the one before it (perplexity), or with a "
-            "turn of an episode (turn), so that values, advantages and discounts are per turn."
+            "(random), before a token less likely than the one before it (perplexity), or with "
+            "each turn of an episode (turn)."
         ),
         source="arXiv:2410.02743, section 3.2; turns: after ArCHer, arXiv:2402.19446",
     )
