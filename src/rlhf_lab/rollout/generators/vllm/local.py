@@ -9,6 +9,7 @@ from typing import Any
 from rlhf_lab.rollout.generators.vllm.process import STARTUP_REMEDY, VLLMProcess
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
+    Backend,
     Drawing,
     EngineFailure,
     Request,
@@ -23,7 +24,7 @@ from rlhf_lab.types.heartbeat import beat, nothing
 WAIT_SECONDS = 0.5
 
 
-class LocalEngine:
+class LocalEngine(Backend):
     """A child with an `LLM` in it. It is ready when this is made, but has no weights yet.
 
     arguments: what the child makes of it.
@@ -84,12 +85,6 @@ class LocalEngine:
             for number in numbers
             if number in self._drawn
         }
-
-    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
-        return self.finish_some([number], look)[number]
-
-    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
-        return self.finish(self.begin(requests, drawing))
 
     def close(self) -> None:
         self._child.close()

@@ -19,7 +19,13 @@ from rlhf_lab.rollout.generators.vllm.process import (
     VLLMProcess,
     environment,
 )
-from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, EngineFailure, Request
+from rlhf_lab.rollout.generators.vllm.requests import (
+    Answer,
+    Backend,
+    Drawing,
+    EngineFailure,
+    Request,
+)
 from rlhf_lab.rollout.generators.vllm.serve import ALONE
 from rlhf_lab.rollout.generators.vllm.server_checks import PROCESSOR
 from rlhf_lab.rollout.generators.vllm.server_options import (
@@ -48,13 +54,17 @@ class Command:
     variables: dict[str, str]
 
 
-class OwnServer:
+class OwnServer(Backend):
     """A server and its process, whose log is part of every error."""
 
     def __init__(self, child: VLLMProcess, servers: Servers) -> None:
         self._child = child
         self._servers = servers
-        self.num_engines = servers.num_engines
+
+    @property
+    def num_engines(self) -> int:
+        """Copies of the model."""
+        return self._servers.num_engines
 
     @property
     def pid(self) -> int:
@@ -77,12 +87,6 @@ class OwnServer:
             return self._servers.finish_some(numbers, look)
         except EngineFailure as error:
             raise self._child.failure("at samples", f"failed ({error})") from error
-
-    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
-        return self.finish_some([number], look)[number]
-
-    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
-        return self.finish(self.begin(requests, drawing))
 
     def close(self) -> None:
         self._child.close()

@@ -76,9 +76,11 @@ class Backend(Protocol):
         self, numbers: Sequence[int], look: Callable[[], None] = nothing
     ) -> dict[int, list[Answer]]: ...
 
-    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]: ...
+    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
+        return self.finish_some([number], look)[number]
 
-    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]: ...
+    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
+        return self.finish(self.begin(requests, drawing))
 
     def close(self) -> None: ...
 

@@ -12,6 +12,7 @@ from rlhf_lab.rollout.generators.vllm import names
 from rlhf_lab.rollout.generators.vllm.http import Server
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
+    Backend,
     Drawing,
     EngineFailure,
     Request,
@@ -32,7 +33,7 @@ LIFE_SECONDS = 2.0
 LOOK_SECONDS = 0.1
 
 
-class Servers:
+class Servers(Backend):
     """Servers of one weight version: the n-th prompt of a chunk goes to server n modulo their
     number."""
 
@@ -127,12 +128,6 @@ class Servers:
     def _forget(self, number: int) -> None:
         for future in self._drawn.pop(number):
             future.cancel()
-
-    def finish(self, number: int, look: Callable[[], None] = nothing) -> list[Answer]:
-        return self.finish_some([number], look)[number]
-
-    def draw(self, requests: Sequence[Request], drawing: Drawing) -> list[Answer]:
-        return self.finish(self.begin(requests, drawing))
 
     def _watch(self, numbers: Sequence[int], look: Callable[[], None]) -> None:
         """Wait for the first of several batches. As long as the servers are healthy, the generator
