@@ -16,6 +16,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.ask_nano_world import (
     MAX_OBSERVATION,
     MINOR,
@@ -59,14 +60,9 @@ class AskNano(TldrNano):
     question_cost: float = limits.coefficient(
         0.1, about="Points of the gold score that each question costs."
     )
-    max_turns: int = limits.count(
-        6, about="Turns of an episode; the last of them takes every action as the summary."
-    )
-    max_turn_tokens: int = limits.tokens(
-        MAX_RESPONSE,
-        least=MAX_RESPONSE,
-        why="summaries have up to as many as the least",
-        about="Longest action of one turn in tokens, its end token included.",
+    max_turns: int = fields.turns(6, last="summary")
+    max_turn_tokens: int = fields.turn_tokens(
+        MAX_RESPONSE, least=MAX_RESPONSE, why="summaries have up to as many as the least"
     )
     max_observation_tokens: int = limits.tokens(
         10,
@@ -74,13 +70,7 @@ class AskNano(TldrNano):
         why="answers have up to as many as the least",
         about="Longest answer to a question in tokens.",
     )
-    max_response_tokens: int = limits.tokens(
-        44,
-        about=(
-            "Most tokens that the policy writes in an episode, unless generator.max_new_tokens is "
-            "set."
-        ),
-    )
+    max_response_tokens: int = fields.episode_tokens(44)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlhf_lab.tasks.constraints.scoring import Score, Scoring
 from rlhf_lab.types import limits
 
@@ -31,6 +33,29 @@ def response_tokens(default: int, source: str = "") -> int:
     """The response limit."""
     about = "Longest response in tokens, unless generator.max_new_tokens is set."
     return limits.tokens(default, about=about, source=source)
+
+
+def turns(default: int, last: str = "answer") -> int:
+    """The limit of an episode's turns. last: what the last action is taken as."""
+    about = f"Turns of an episode; the last of them takes every action as the {last}."
+    return limits.count(default, about=about)
+
+
+def turn_tokens(default: int, **bounds: Any) -> int:
+    """The limit of one action. bounds: `least` and `why`."""
+    about = "Longest action of one turn in tokens, its end token included."
+    return limits.tokens(default, about=about, **bounds)
+
+
+def episode_tokens(default: int) -> int:
+    """The response limit of an episode."""
+    return limits.tokens(
+        default,
+        about=(
+            "Most tokens that the policy writes in an episode, unless generator.max_new_tokens is "
+            "set."
+        ),
+    )
 
 
 def score_field() -> Score:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
 from rlhf_lab.tasks.calculator import ERROR, MAX_DIGITS, calculate
 from rlhf_lab.tasks.chat_turns import ObservationRole
@@ -52,12 +53,8 @@ class Gsm8kTool(Gsm8k):
         about="Whose message the calculator's answer is in a chat; many templates have no tool.",
     )
     call_cost: float = limits.coefficient(0.0, about="Reward that each call costs.")
-    max_turns: int = limits.count(
-        10, about="Turns of an episode; the last of them takes every action as the answer."
-    )
-    max_turn_tokens: int = limits.tokens(
-        256, about="Longest action of one turn in tokens, its end token included."
-    )
+    max_turns: int = fields.turns(10)
+    max_turn_tokens: int = fields.turn_tokens(256)
     max_observation_tokens: int = limits.tokens(
         2 * MAX_DIGITS,
         least=MAX_DIGITS,
@@ -67,13 +64,7 @@ class Gsm8kTool(Gsm8k):
             "around it."
         ),
     )
-    max_response_tokens: int = limits.tokens(
-        512,
-        about=(
-            "Most tokens that the policy writes in an episode, unless generator.max_new_tokens is "
-            "set."
-        ),
-    )
+    max_response_tokens: int = fields.episode_tokens(512)
 
     # A token has a character or more.
     longest_observation: ClassVar[int] = MAX_DIGITS

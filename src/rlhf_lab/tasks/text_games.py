@@ -70,17 +70,9 @@ class TextGames(GeneratedTask):
     validation_size: int = fields.size(256, "validation", most=MOST_ROWS)
     test_size: int = fields.size(256, "test", most=MOST_ROWS)
     max_prompt_tokens: int = fields.prompt_tokens(512)
-    max_response_tokens: int = limits.tokens(
-        192,
-        about=(
-            "Most tokens that the policy writes in an episode, unless generator.max_new_tokens is "
-            "set."
-        ),
-    )
+    max_response_tokens: int = fields.episode_tokens(192)
     max_turns: int = limits.count(12, about="Turns of an episode.")
-    max_turn_tokens: int = limits.tokens(
-        16, about="Longest action of one turn in tokens, its end token included."
-    )
+    max_turn_tokens: int = fields.turn_tokens(16)
     max_observation_tokens: int = limits.count(
         256, about="Longest observation in tokens, with task.observation_template."
     )
@@ -143,7 +135,7 @@ class TextGames(GeneratedTask):
 
 @dataclass
 class PlayedGame:
-    """The environment of one sample. The row names the game with all its chances: samples of a
+    """The environment of one sample. The row fixes everything random in its game: samples of a
     prompt play the same one."""
 
     task: TextGames
@@ -154,7 +146,7 @@ class PlayedGame:
         """A new game. Returns its first observation."""
         self._random = RandomNumbers(seed)
         with self._random.drawn(), warnings.catch_warnings():
-            # Python tells of a package's strings when it compiles them at the first import.
+            # Python warns of a package's strings when it compiles them at the first import.
             warnings.filterwarnings("ignore", message="invalid escape sequence")
             self._game = self.task.game()
             return self._game.reset(seed)

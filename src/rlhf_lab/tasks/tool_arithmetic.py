@@ -21,6 +21,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.arithmetic import Arithmetic, character_tokenizer, render, value
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types import limits
@@ -59,12 +60,8 @@ class ToolArithmetic(Arithmetic):
         ),
     )
     call_cost: float = limits.coefficient(0.02, about="Reward that each call costs.")
-    max_turns: int = limits.count(
-        4, about="Turns of an episode; the last of them takes every action as the answer."
-    )
-    max_turn_tokens: int = limits.tokens(
-        12, about="Longest action of one turn in tokens, its end token included."
-    )
+    max_turns: int = fields.turns(4)
+    max_turn_tokens: int = fields.turn_tokens(12)
     max_observation_tokens: int = limits.count(
         12,
         most=MOST_DISPLAYED,
@@ -73,13 +70,7 @@ class ToolArithmetic(Arithmetic):
             "errors."
         ),
     )
-    max_response_tokens: int = limits.tokens(
-        40,
-        about=(
-            "Most tokens that the policy writes in an episode, unless generator.max_new_tokens is "
-            "set."
-        ),
-    )
+    max_response_tokens: int = fields.episode_tokens(40)
 
     def __post_init__(self) -> None:
         super().__post_init__()

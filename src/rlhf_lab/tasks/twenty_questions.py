@@ -81,24 +81,13 @@ class TwentyQuestions(GeneratedTask):
         ),
     )
     question_cost: float = limits.coefficient(0.02, about="Reward that each question costs.")
-    max_turns: int = limits.count(
-        20, about="Turns of an episode; the last of them takes every action as the answer."
-    )
-    max_turn_tokens: int = limits.tokens(
-        QUESTION_TOKENS,
-        least=QUESTION_TOKENS,
-        why="questions have as many as the least",
-        about="Longest action of one turn in tokens, its end token included.",
+    max_turns: int = fields.turns(20)
+    max_turn_tokens: int = fields.turn_tokens(
+        QUESTION_TOKENS, least=QUESTION_TOKENS, why="questions have as many as the least"
     )
     max_observation_tokens: int = limits.count(1, about="Longest reply in tokens.")
     max_prompt_tokens: int = fields.prompt_tokens(24)
-    max_response_tokens: int = limits.tokens(
-        60,
-        about=(
-            "Most tokens that the policy writes in an episode, unless generator.max_new_tokens is "
-            "set."
-        ),
-    )
+    max_response_tokens: int = fields.episode_tokens(60)
     is_verifiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
