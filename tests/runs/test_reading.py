@@ -67,8 +67,9 @@ def test_a_value_that_holds_itself_is_refused() -> None:
         ("a: 2026-01-01", "a date"),
         ("a: !!set {b}", "a set"),
         ("a: 0x" + "f" * 5000, "1024 bits"),
+        ("a: {b: 1}\nc: {d: 1, e: 2,\n d: 3}", "the key d a second time, in line 3"),
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_yaml_that_is_no_config_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "config.yaml"

@@ -133,7 +133,7 @@ def test_first_tokens_follow_the_distribution(made: Any) -> None:
     drawing = Drawing(TEMPERATURE, 1, eos_id=0)
     generator.generate(weights, chunk(PROMPTS, 2))
     asked = [Request(PROMPTS[0], seed) for seed in range(2048)]
-    answers = generator._backend.draw(asked, drawing)
+    answers = generator.backend.draw(asked, drawing)
     count_V = torch.bincount(torch.tensor([a.tokens[0] for a in answers]), minlength=VOCABULARY)
     state = weights.state
     like = policy_like(model)
@@ -187,7 +187,7 @@ def test_a_server_on_loopback_draws_the_same_samples_and_knows_its_model() -> No
                 own_T = logp_TV.gather(1, torch.tensor(sample.tokens).unsqueeze(1)).squeeze(1)
                 assert torch.allclose(own_T, torch.tensor(sample.logps), atol=5e-5)
                 assert sample.version == number
-        url = generator._backend._servers._servers[0].url  # type: ignore[attr-defined]
+        url = generator.backend._servers._servers[0].url  # type: ignore[attr-defined]
         other = policy("gptneox", is_tied=True)
         with pytest.raises(EngineFailure, match="model_type=llama"):
             backend_of(VLLMServerSampling(urls=[url]), other, LENGTHS)
@@ -196,7 +196,7 @@ def test_a_server_on_loopback_draws_the_same_samples_and_knows_its_model() -> No
         with pytest.raises(UserError, match=f"generator.port={url.rsplit(':', 1)[1]}"):
             port = int(url.rsplit(":", 1)[1])
             backend_of(VLLMServerSampling(port=port), model, LENGTHS)
-        os.killpg(generator._backend.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        os.killpg(generator.backend.pid, signal.SIGKILL)  # type: ignore[attr-defined]
         with pytest.raises(EngineFailure, match="log"):
             generator.generate(version(model, 2), chunk(PROMPTS, 2))
     finally:

@@ -24,7 +24,7 @@ YAML_BYTES = 4 * MEBIBYTE
 JSON_BYTES = 256 * MEBIBYTE
 YAML_DEPTH = 64
 # libyaml's, where PyYAML was built with it: ten times faster.
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SHOWN = 60
 # Where the last line of a log is looked for.
 TAIL_BYTES = 65536
@@ -32,6 +32,19 @@ TAIL_BYTES = 65536
 REASON = 200
 ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
 LARGEST = 2**1024
+
+
+class Loader(PARSER):  # type: ignore[misc]
+    """A YAML loader that refuses a key which stands twice in a mapping: PyYAML keeps the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                raise yaml.YAMLError(f"the key {key.value} a second time, in line {line}")
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
 
 
 class Unreadable(UserError):
@@ -128,7 +141,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     data = content(path, YAML_BYTES)
     try:
         refuse_unbounded(data)
-        found = yaml.load(data, LOADER)
+        found = yaml.load(data, Loader)
         refuse_other_than_plain(found)
     # Dates and numbers that cannot be are errors of their constructors.
     except (yaml.YAMLError, ValueError, TypeError, LookupError) as error:
@@ -140,7 +153,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def refuse_unbounded(data: bytes) -> None:
     """Raise YAMLError at an alias, or where values are nested too deeply."""
     depth = 0
-    for event in yaml.parse(data, LOADER):
+    for event in yaml.parse(data, PARSER):
         if isinstance(event, yaml.AliasEvent):
             raise yaml.YAMLError(
                 f"an alias in line {event.start_mark.line + 1 if event.start_mark else '?'}"
