@@ -9,7 +9,7 @@ from pathlib import Path
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.comparison.registry.decisions import Decisions
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_pages, missing, page_name
+from rlhf_lab_analysis.figures.catalogue import FIGURES, best_of, draw_pages, missing, page_name
 from rlhf_lab_analysis.figures.claims_forest import claims_forest
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.style import write
@@ -31,8 +31,8 @@ def write_gallery(
     folder: Path,
     console: Console,
 ) -> None:
-    """Draw all figures into the folder, each of the first selection that allows it, and write the
-    page that shows them."""
+    """Draw all figures into the folder, each of the selection with the runs of its own sweeps, else
+    of the first that allows it, and write the page that shows them."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
@@ -41,11 +41,9 @@ def write_gallery(
     for place, drawn in enumerate(claims_forest(decided)):
         lines += entry(page_name(CLAIMS, place), drawn, drawn.caption, folder, page)
     for name, spec in FIGURES.items():
-        lacks = [missing(name, one) for one in selections]
-        if all(lacks):
-            console.print(f"not drawn: {name}: {lacks[0]}")
+        if (selection := best_of(name, selections)) is None:
+            console.print(f"not drawn: {name}: {missing(name, selections[0])}")
             continue
-        selection = selections[lacks.index("")]
         for place, drawn in enumerate(draw_pages(name, selection)):
             lines += entry(page_name(name, place), drawn, f"{spec.caption}.", folder, page)
     page.write_text("\n".join(lines), encoding="utf-8")

@@ -75,9 +75,11 @@ def drop_shared(cells: Sequence[Cell]) -> list[Cell]:
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """Conditions that are equal in every setting except the varied ones."""
+    """Conditions that are equal in every setting except the varied ones. among: the families of all
+    pages of a figure, where this one is on a page of several."""
 
     cells: tuple[Cell, ...]
+    among: tuple[Family, ...] = ()
 
     @property
     def first(self) -> Cell:

@@ -13,6 +13,9 @@ from rlhf_lab_analysis.words import is_share
 # Room for intervals on each side, of what the points take: at least, and at most.
 BESIDE, MOST_BESIDE = 0.4, 1.2
 MARGIN = 0.06
+# Values that differ by less than this share of their size are shown as one: a narrower axis would
+# need an offset beside it, and show rounding.
+SAME = 1e-3
 Which = Literal["x", "y"]
 # A point and the ends of its interval.
 Span: TypeAlias = tuple[float, float, float]
@@ -56,13 +59,14 @@ def limits(spans: list[Span], of_share: bool) -> tuple[float, float, bool]:
     width = max(points) - min(points)
     halves = sorted((high - low) / 2 for _, low, high in spans if math.isfinite(high - low))
     typical = halves[len(halves) // 2] if halves else 0.0
-    least = width if width > 0 else max(map(abs, points), default=0.0) or 1.0
+    size = max(map(abs, points), default=0.0)
+    least = width if width > SAME * size else size or 1.0
     # As much as a typical interval takes, but never so much that points fall on each other.
     room = min(max(BESIDE * least, typical), MOST_BESIDE * least)
     low = max(min(ends), min(points) - room)
     high = min(max(ends), max(points) + room)
     if of_share:
         low, high = max(low, min(0.0, *points)), min(high, max(1.0, *points))
-    if low == high:
+    if high - low <= SAME * size:
         low, high = low - room / 2, high + room / 2
     return low, high, min(ends) < low or max(ends) > high

@@ -53,6 +53,16 @@ def missing(name: str, selection: Selection) -> str:
     return choice_of(spec_of(name), selection).missing
 
 
+def best_of(name: str, selections: Sequence[Selection]) -> Selection | None:
+    """The first of these that has runs of the figure's own sweeps, else the first that allows it;
+    None if none does."""
+    spec = spec_of(name)
+    choices = [(choice_of(spec, one), one) for one in selections]
+    allowed = [(choice, one) for choice, one in choices if not choice.missing]
+    own = [one for choice, one in allowed if choice.is_own]
+    return own[0] if own else allowed[0][1] if allowed else None
+
+
 def draw(name: str, tables: Tables) -> DrawnFigure:
     """Draw the figure of that name. Raises UserError, which names its runs, if they are missing."""
     return draw_selection(name, cells(tables))
@@ -86,7 +96,9 @@ def paged(spec: FigureSpec, families: Sequence[Family]) -> list[FigureBuilder]:
     fit = max(1, int(len(families) * PAGE / whole.figure.get_figheight()))
     if fit >= len(families):
         return [whole]
-    return [spec.draw(families[start : start + fit]) for start in range(0, len(families), fit)]
+    among = tuple(families)
+    each = [replace(family, among=among) for family in families]
+    return [spec.draw(each[start : start + fit]) for start in range(0, len(each), fit)]
 
 
 def page_name(name: str, page: int) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from matplotlib.axes import Axes
 
-from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.comparison.families import Family, settings_of
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.primitives import band_curve, end_point, outer, path
 from rlhf_lab_analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
@@ -57,19 +57,19 @@ def in_rows(
     """Each family with its row of panels, of which the first gets its name.
 
     It is called by what its conditions share; families of the same name are distinguished by other
-    parts that they share and that differ between them, and where there are none by sweep.
+    parts that they share and that differ between them, then by such settings, then by sweep.
     """
-    names = [
-        plain(family.title([key for key in title if key in family.shared])) for family in families
-    ]
-    for family, row, name in zip(families, axes, distinct_names(families, names), strict=True):
-        builder.group = name
+    every = families[0].among or families
+    names = [plain(each.title([key for key in title if key in each.shared])) for each in every]
+    distinct = dict(zip((each.cells for each in every), distinct_names(every, names), strict=True))
+    for family, row in zip(families, axes, strict=True):
+        builder.group = distinct[family.cells]
         row[0].set_title(in_words(builder.group))
         yield family, row
 
 
 def distinct_names(families: Sequence[Family], names: Sequence[str]) -> list[str]:
-    """The names, with more parts where several families have the same one."""
+    """The names, with more parts and settings where several families have the same one."""
     distinct = []
     for family, name in zip(families, names, strict=True):
         alike = [each for each, same in zip(families, names, strict=True) if same == name]
@@ -79,11 +79,42 @@ def distinct_names(families: Sequence[Family], names: Sequence[str]) -> list[str
             if all(key in each.shared for each in alike)
             and len({str(each.shared[key]) for each in alike}) > 1
         ]
-        more = plain(family.cells[0].title(parts))
+        more = plain(family.first.title(parts))
         own = f"{name} {more}" if more and more not in name else name
-        is_clear = len({each.cells[0].title(parts) for each in alike}) == len(alike)
-        distinct.append(own if is_clear else f"{own} ({family.cells[0].sweep})")
+        equals = [each for each in alike if each.first.title(parts) == family.first.title(parts)]
+        keys = separating_keys([own_settings(each) for each in equals])
+        own = " ".join([own, *(setting_name(key, own_settings(family)) for key in keys)])
+        is_clear = sum(own_settings(each) == own_settings(family) for each in equals) == 1
+        distinct.append(own if is_clear else f"{own} ({family.first.sweep})")
     return distinct
+
+
+def own_settings(family: Family) -> dict[str, str]:
+    """The settings that all conditions of a family have in common."""
+    first, *others = (dict(settings_of(cell)) for cell in family.cells)
+    return {key: value for key, value in first.items() if all(o.get(key) == value for o in others)}
+
+
+def separating_keys(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """Few keys of which no two of these settings have the same values, as far as any differ: at
+    each step the one that separates most, the first by name among equals."""
+    names = sorted({key for each in settings for key in each})
+    keys: list[str] = []
+
+    def groups(chosen: Sequence[str]) -> int:
+        return len({tuple(each.get(key) for key in chosen) for each in settings})
+
+    while (now := groups(keys)) < len(settings):
+        best = max(names, key=lambda key: groups([*keys, key]), default="")
+        if groups([*keys, best]) == now:
+            break
+        keys.append(best)
+    return keys
+
+
+def setting_name(key: str, settings: Mapping[str, str]) -> str:
+    """A setting for a title: the last word of its key, which a panel has room for."""
+    return plain(f"{key.rpartition('.')[2]}={settings.get(key, 'none')}")
 
 
 def ends(

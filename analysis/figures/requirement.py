@@ -85,11 +85,13 @@ def any_two(*metrics: str, grouping: Grouping) -> Requirement:
 
 @dataclass(frozen=True)
 class Choice:
-    """The families that a figure draws; what is missing if there is none; what was left out."""
+    """The families that a figure draws; what is missing if there is none; what was left out.
+    is_own: whether they are of the figure's own sweeps."""
 
     families: tuple[Family, ...]
     missing: str
     left_out: tuple[str, ...]
+    is_own: bool = False
 
 
 def choose(needs: Requirement, sweeps: Sequence[str], selection: Selection) -> Choice:
@@ -105,9 +107,10 @@ def choose(needs: Requirement, sweeps: Sequence[str], selection: Selection) -> C
     )
     left_out = (*selection.left_out, *unmeasured)
     names = {form for name in sweeps for form in (name, f"{name}_nano")}
-    for candidates in ([cell for cell in fitting if cell.sweep in names], fitting):
+    own = [cell for cell in fitting if cell.sweep in names]
+    for candidates in (own, fitting):
         if families_ := needs.families_of(candidates):
-            return Choice(families_, "", left_out)
+            return Choice(families_, "", left_out, is_own=candidates is own)
     ran = f"; the sweep {' or '.join(f'{name}[_nano]' for name in sweeps)} makes them"
     fit = f"{len(fitting)} of {len(selection.cells)} conditions have its values and metrics"
     return Choice((), f"it needs {needs.text}{ran if sweeps else ''}. {fit}", left_out)

@@ -31,6 +31,7 @@ RC: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.formatter.use_mathtext": False,
+    "axes.formatter.useoffset": False,
     "xtick.labelsize": 6.5,
     "ytick.labelsize": 6.5,
     "xtick.major.width": 0.6,

@@ -18,9 +18,17 @@ from rlhf_lab_analysis.comparison.equal_kl import Plane, at_equal_kl
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures.aggregate_bars import shown_names
 from rlhf_lab_analysis.figures.axis_limits import limits
-from rlhf_lab_analysis.figures.catalogue import FIGURES, draw, draw_pages, missing, page_name
+from rlhf_lab_analysis.figures.catalogue import (
+    FIGURES,
+    best_of,
+    draw,
+    draw_pages,
+    missing,
+    page_name,
+)
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.mean_curves import mean_curve
+from rlhf_lab_analysis.figures.panels import separating_keys
 from rlhf_lab_analysis.figures.series_style import KNOWN, value_style
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.tables.table import Tables
@@ -475,6 +483,42 @@ def test_a_figure_that_is_higher_than_a_page_has_several() -> None:
     assert set(one.data["sweep"]) == {"sweep 1"}
 
 
+def corrections_at(rates: tuple[float, ...], sweep: str) -> list[Record]:
+    parts = [{"mode": "lagged", "max_staleness": 4, "correction": c, "lr": rate}
+             for rate in rates for c in ("none", "icepop")]  # fmt: skip
+    return [run_of(s, each, end_of(s, 0), sweep) for each in parts for s in (1, 2)]
+
+
+def test_families_of_one_name_are_called_by_the_setting_in_which_they_differ() -> None:
+    made = draw("corrections", tables(*corrections_at((1e-4, 1e-3), "own")))
+    assert sorted(made.data["group"].unique()) == [
+        "grpo nano_s lr=0.0001",
+        "grpo nano_s lr=0.001",
+    ]
+
+
+def test_families_on_several_pages_have_names_of_their_own() -> None:
+    rates = tuple(1e-5 * k for k in range(1, 25))
+    pages = draw_pages("corrections", cells(tables(*corrections_at(rates, "own"))))
+    names = [name for page in pages for name in page.data["group"].unique()]
+    assert len(pages) > 1 and len(names) == len({*names}) == len(rates)
+    assert all(" lr=" in name for name in names)
+
+
+def test_settings_that_separate_are_as_few_as_can_be() -> None:
+    settings = [{"a": str(a), "b": str(b), "c": str(a + b)} for a in (0, 1) for b in (0, 1)]
+    assert separating_keys(settings) == ["c", "a"]
+    assert separating_keys([{"a": "0"}, {"a": "0"}]) == []
+    assert separating_keys([{"a": "0"}]) == []
+
+
+def test_a_figure_is_made_of_the_runs_of_its_own_sweep_wherever_they_are() -> None:
+    other, own = (cells(tables(*corrections_at((1e-4,), s))) for s in ("x", "corrections_nano"))
+    assert best_of("corrections", (other, own)) is own
+    assert best_of("corrections", (other,)) is other
+    assert best_of("staleness_rate", (other, own)) is None
+
+
 def test_sweeps_with_sync_and_async_come_first() -> None:
     ladder = [run_of(s, parts, end_of(s, 0), "a ladder") for parts in LADDER for s in (1, 2)]
     modes = [run_of(s, {"mode": m}, end_of(s, 0), "modes") for m in ("sync", "async")
@@ -503,6 +547,9 @@ def test_panels_show_points_and_what_fits_of_intervals() -> None:
     assert is_cut and low == pytest.approx(-1.2) and high == pytest.approx(2.2)
     # A share has no room beyond 0 and 1.
     assert limits([(0.5, -3.0, 4.0), (0.9, -3.0, 4.0)], of_share=True)[1] == 1.0
+    # What differs by rounding is one value, in the middle of an axis whose ticks need no offset.
+    low, high, _ = limits([(4.4792, 4.4792, 4.4792), (4.4792 + 1e-7,) * 3], of_share=False)
+    assert high - low > 1 and low < 4.4792 < high
 
 
 def test_intervals_are_of_t_at_any_number_of_seeds_and_of_shares_on_log_odds() -> None:
