@@ -20,7 +20,7 @@ from matplotlib.colors import to_hex
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, RED, PINK, GREY = "#0072B2", "#D55E00", "#CC79A7", "#767676"
 HUES = (BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
 LINES: tuple[Any, ...] = (
     "-",
     (0, (4, 1.5)),

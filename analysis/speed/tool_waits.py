@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
 from rlhf_lab.cli.compose import compose
 from rlhf_lab.experiment.config import typed
@@ -29,6 +28,7 @@ from rlhf_lab.rollout.generators.tool_times import ToolTimes
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab_analysis.markdown import Table, publish
+from rlhf_lab_analysis.statistics.intervals import mean_ends
 
 GROUPS, SIZE, ROUNDS, TURNS, LIMIT = 32, 4, 10, 8, 64
 STALENESS = (1, 2, 4)
@@ -100,9 +100,8 @@ def action_seconds(options: ClusterOptions) -> float:
 
 def interval(values: Sequence[float], level: float = 0.95) -> str:
     """Mean and t interval over seeds."""
-    mean, error = float(np.mean(values)), float(stats.sem(values))
-    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
-    return f"{mean:.2f} [{mean - half:.2f}, {mean + half:.2f}]"
+    low, high = mean_ends(values, level)
+    return f"{np.mean(values):.2f} [{low:.2f}, {high:.2f}]"
 
 
 def table(options: ClusterOptions, seeds: Sequence[int]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -81,6 +82,16 @@ def t_ends(point_M: Floats, left_out: Sequence[Floats], level: float) -> tuple[F
     freedom_M = np.divide(total_M**2, spread_M, where=spread_M > 0, out=np.ones_like(total_M))
     half_M = stats.t.ppf((1 + level) / 2, freedom_M) * np.sqrt(total_M)
     return point_M - half_M, point_M + half_M
+
+
+def mean_ends(values: Sequence[float], level: float) -> tuple[float, float]:
+    """Ends of the textbook's t interval of a mean; without bounds from a single value."""
+    if len(values) < 2:
+        return -math.inf, math.inf
+    value_N = np.array(values)
+    means_N1 = ((value_N.sum() - value_N) / (len(values) - 1))[:, None]
+    low_1, high_1 = t_ends(value_N.mean(keepdims=True), [means_N1], level)
+    return float(low_1[0]), float(high_1[0])
 
 
 def logit_ends(point_M: Floats, left_out: Sequence[Floats], level: float) -> tuple[Floats, Floats]:

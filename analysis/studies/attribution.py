@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scipy import stats
-
 from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.intervals import mean_ends
 
 LEVEL = 0.95
 # A change removes a collapse if it gives back more than this share of the fall.
@@ -53,12 +52,7 @@ class Effect:
     @property
     def interval(self) -> tuple[float, float]:
         """By Student's t; without bounds from a single pair."""
-        pairs = len(self.differences)
-        if pairs < 2:
-            return -math.inf, math.inf
-        error = statistics.stdev(self.differences) / math.sqrt(pairs)
-        half = float(stats.t.ppf((1 + LEVEL) / 2, pairs - 1)) * error
-        return self.mean - half, self.mean + half
+        return mean_ends(self.differences, LEVEL)
 
     def verdict(self, fall: float) -> str:
         """Whether the change removes a fall of this size: yes, no, or undecided."""

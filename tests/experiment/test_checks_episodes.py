@@ -172,8 +172,12 @@ def test_environments_that_share_state_are_called_one_at_a_time(
     config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = config_of("task=tool_arithmetic", "episodes.steps_at_once=2")
+    cut = config_of("task=tool_arithmetic", "episodes.when_late=truncate")
     check(many)
-    monkeypatch.setattr(ToolArithmetic, "steps_alone", True, raising=False)
+    check(cut)
+    monkeypatch.setattr(ToolArithmetic, "shares_random", True)
     with pytest.raises(UserError, match=r"episodes\.steps_at_once=2: its environments share"):
         check(many)
+    with pytest.raises(UserError, match=r"episodes\.when_late=truncate: a step that is late keeps"):
+        check(cut)
     check(config_of("task=tool_arithmetic"))

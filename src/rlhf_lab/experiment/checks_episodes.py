@@ -7,6 +7,7 @@ from rlhf_lab.rewards.environment import EnvironmentReward
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.rollout.cluster.choices import WeightUpdate
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
+from rlhf_lab.rollout.generators.episode_options import WhenLate
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
 from rlhf_lab.tasks.chat_turns import refuse_first
 from rlhf_lab.tasks.environment import Episodic
@@ -23,6 +24,8 @@ def check_episodes(config: Config) -> None:
         refuse_tools(config)
         return
     mode, generator, run = config.mode, config.generator, config.run
+    # A user's own task need not declare it.
+    shares_random = getattr(config.task, "shares_random", False)
     refusals = (
         (
             not generator.draws_samples,
@@ -35,9 +38,14 @@ def check_episodes(config: Config) -> None:
         ),
         *virtual_turns(config),
         (
-            config.episodes.steps_at_once > 1 and getattr(config.task, "steps_alone", False),
+            config.episodes.steps_at_once > 1 and shares_random,
             f"episodes.steps_at_once={config.episodes.steps_at_once}: its environments share "
             "random numbers; pass episodes.steps_at_once=1",
+        ),
+        (
+            config.episodes.when_late is WhenLate.truncate and shares_random,
+            "episodes.when_late=truncate: a step that is late keeps the random numbers that all "
+            "its environments share, so that no other goes on; pass episodes.when_late=stop",
         ),
         (
             bool(run.offline_share),

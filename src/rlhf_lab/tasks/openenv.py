@@ -35,7 +35,8 @@ class OpenEnv(TextGames):
     )
     timeout: float = limits.seconds(60, about="Longest wait for an answer of the server.")
 
-    steps_alone: ClassVar[bool] = False
+    # The server draws them.
+    shares_random: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

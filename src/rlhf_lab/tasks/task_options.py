@@ -19,11 +19,14 @@ from rlhf_lab.types.samples import Example, Split
 class TaskOptions(limits.Limited, key="task"):
     """A task for pretrained models, judged by another model unless it overrides `judge`.
 
-    other_judges: the overrides that a task without a rule of its own suggests.
+    other_judges: the overrides that a task without a rule of its own suggests. shares_random:
+    whether its environments draw from Python's and NumPy's global random numbers, so that one call
+    is made at a time.
     """
 
     has_rule: ClassVar[bool] = False
     other_judges: ClassVar[str] = ""
+    shares_random: ClassVar[bool] = False
 
     def tokenizer(self) -> Any | None:
         """The tokenizer for models that start from random weights; None: the model has its own."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -32,8 +33,8 @@ class NoAction(Exception):
 
 
 class Game(Protocol):
-    """A game of one player, in text. Random numbers: of the seed, or Python's and NumPy's global
-    ones, which each game has for itself."""
+    """A game of one player, in text. Random numbers: of the seed, or, where its task declares
+    `shares_random`, Python's and NumPy's global ones, which each game has for itself."""
 
     def reset(self, seed: int) -> str:
         """Begin. Returns the first observation."""
@@ -79,8 +80,7 @@ class TextGames(GeneratedTask):
     has_rule: ClassVar[bool] = False
     has_references: ClassVar[bool] = False
     other_judges: ClassVar[str] = "reward@judge=environment"
-    # Global random numbers are exchanged around each call, which must be the only one.
-    steps_alone: ClassVar[bool] = True
+    shares_random: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -145,11 +145,20 @@ class PlayedGame:
     def begin(self, seed: int) -> str:
         """A new game. Returns its first observation."""
         self._random = RandomNumbers(seed)
+        with self._drawing():
+            self._game = self.task.game()
+            return self._game.reset(seed)
+
+    @contextmanager
+    def _drawing(self) -> Iterator[None]:
+        """For a call of the game: with global random numbers of its own, if it draws from them."""
+        if not self.task.shares_random:
+            yield
+            return
         with self._random.drawn(), warnings.catch_warnings():
             # Python warns of a package's strings when it compiles them at the first import.
             warnings.filterwarnings("ignore", message="invalid escape sequence")
-            self._game = self.task.game()
-            return self._game.reset(seed)
+            yield
 
     def reset(self, example: Example, seed: int) -> str:
         """Begin the row's game, whose first observation the prompt has. Raises UserError if it
@@ -170,7 +179,7 @@ class PlayedGame:
         if not finished:
             return Turn(reward=self.task.invalid_reward, is_done=True, info={"invalid": 1})
         try:
-            with self._random.drawn():
+            with self._drawing():
                 text, reward, is_over, info = self._game.step(action)
         except NoAction as refused:
             shown = self._shown(str(refused))
