@@ -87,6 +87,20 @@ def test_a_call_that_hangs_stops_the_run_or_is_left_out(
         cut.one(needed)
 
 
+def test_threads_are_used_again_and_a_hanging_one_when_it_is_let_go(
+    hanging: threading.Event,
+) -> None:
+    cut = making(step_seconds=SOON, when_late=WhenLate.truncate)
+    assert cut.all(calls_of(hanging.wait, lambda: 2)) == [None, 2]
+    named: list[threading.Thread] = []
+    for _ in range(100):
+        making().all(calls_of(lambda: named.append(threading.current_thread())))
+    # One at work, and one that has not come back yet when the next call is made.
+    assert len({*named}) <= 3
+    hanging.set()
+    assert cut.all(calls_of(lambda: 3)) == [3]
+
+
 class Hanging(Script):
     """Hangs at its second turn."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,6 +74,35 @@ class Raised:
 LATE = object()
 
 
+class Worker(threading.Thread):
+    """A thread that works on what it is given, and is idle in between: to start one takes longer
+    than most calls. A daemon, since one that hangs must not keep the process from ending."""
+
+    def __init__(self) -> None:
+        super().__init__(name="environment", daemon=True)
+        self.given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        while True:
+            self.given.get()()
+            IDLE.append(self)
+
+
+IDLE: deque[Worker] = deque()
+# A forked process has none of its parent's threads.
+os.register_at_fork(after_in_child=IDLE.clear)
+
+
+def on_a_thread(work: Callable[[], None]) -> None:
+    """Begin work on an idle thread, or on a new one. It must not raise."""
+    try:
+        worker = IDLE.pop()
+    except IndexError:
+        worker = Worker()
+        worker.start()
+    worker.given.put(work)
+
+
 class Batch:
     """Calls that are made by threads. seconds: that each may take, 0 for any."""
 
@@ -86,7 +118,7 @@ class Batch:
         """Make all calls. Returns what they returned, Raised, or LATE."""
         with self._changed:
             for _ in range(threads):
-                self._begin_thread()
+                on_a_thread(self._work)
             while not self._is_done:
                 self._changed.wait(self._until_late())
                 self._give_up_late_ones()
@@ -95,10 +127,6 @@ class Batch:
     @property
     def _is_done(self) -> bool:
         return self._next == len(self._calls) and not self._started
-
-    def _begin_thread(self) -> None:
-        # A daemon: one that hangs must not keep the process from ending.
-        threading.Thread(target=self._work, name="environment", daemon=True).start()
 
     def _until_late(self) -> float | None:
         """Seconds until a call may be late; None where none can be."""
@@ -113,7 +141,7 @@ class Batch:
         limit = time.monotonic() - self._seconds
         for index in [index for index, start in self._started.items() if start <= limit]:
             del self._started[index]
-            self._begin_thread()
+            on_a_thread(self._work)
 
     def _work(self) -> None:
         """Make calls until none is left, or this thread was given up."""

@@ -7,13 +7,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_lab.rollout.generators.conversation import Conversations, conversation_of, encoded
+from rlhf_lab.rollout.generators.conversation import (
+    Conversation,
+    Conversations,
+    conversation_of,
+    encoded,
+)
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode
 from rlhf_lab.rollout.generators.turn_writer import Action
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Prompt
+
+
+@dataclass(frozen=True)
+class Play:
+    """A demonstration's episode as a conversation, and its actions as text."""
+
+    talk: Conversation
+    actions: Sequence[str]
+
+    @property
+    def episode(self) -> OpenEpisode:
+        return self.talk.episode
 
 
 @dataclass(frozen=True)
@@ -30,33 +47,42 @@ class Demonstrations:
     def groups(self, prompts: Sequence[Prompt]) -> list[Group]:
         """A group of one sample for each prompt (log-probs unknown, set to 0). Raises UserError for
         a demonstration that does not fit its limits, or does not end with its episode."""
-        return [Group(prompt, (self._played(prompt).sample(),)) for prompt in prompts]
+        plays = [self._begun(prompt) for prompt in prompts]
+        talks = Conversations([play.talk for play in plays], self.calls)
+        talks.begin()
+        # All of them turn by turn, so that their environments are called together.
+        for number in range(max((len(play.actions) for play in plays), default=0)):
+            turn = [(row, play) for row, play in enumerate(plays) if number < len(play.actions)]
+            talks.answer([Action(row, *self._action(play, number)) for row, play in turn])
+        for play in plays:
+            if play.episode.finish is not Finish.eos:
+                raise self._wrong(
+                    play, f"{len(play.actions)} actions, which do not end its episode"
+                )
+        return [Group(play.episode.prompt, (play.episode.sample(),)) for play in plays]
 
-    def _played(self, prompt: Prompt) -> OpenEpisode:
+    def _begun(self, prompt: Prompt) -> Play:
         task, limits = self.task, self.limits
         episode = OpenEpisode(
             prompt, 0, task.environment(), self.seed(prompt.id), limits, task.name
         )
         talk = conversation_of(episode, task, self.tokenizer, limits.turns)
-        alone = Conversations([talk], self.calls)
-        alone.begin()
-        actions = list(task.demonstration(prompt.example))
-        for number, action in enumerate(actions, start=1):
-            if not episode.is_open:
-                raise self._wrong(prompt, f"{len(actions)} actions, but its episode ends before")
-            tokens = [*encoded(self.tokenizer, action), self.tokenizer.eos_token_id]
-            if len(tokens) > talk.room:
-                raise self._wrong(
-                    prompt,
-                    f"action {number} of {len(tokens)} tokens, where {talk.room} are left: "
-                    "raise task.max_turn_tokens and task.max_response_tokens",
-                )
-            alone.answer([Action(0, tokens, [0.0] * len(tokens), [-1] * len(tokens))])
-        if episode.finish is not Finish.eos:
-            raise self._wrong(prompt, f"{len(actions)} actions, which do not end its episode")
-        return episode
+        return Play(talk, list(task.demonstration(prompt.example)))
 
-    def _wrong(self, prompt: Prompt, what: str) -> UserError:
-        return UserError(
-            f"task={self.task.name}, row {prompt.example.uid}: the demonstration has {what}"
-        )
+    def _action(self, play: Play, number: int) -> tuple[list[int], list[float], list[int]]:
+        """The tokens of an action, counted from 0, with log-probs and versions that nobody has."""
+        actions, room = play.actions, play.talk.room
+        if not play.episode.is_open:
+            raise self._wrong(play, f"{len(actions)} actions, but its episode ends before")
+        tokens = [*encoded(self.tokenizer, actions[number]), self.tokenizer.eos_token_id]
+        if len(tokens) > room:
+            raise self._wrong(
+                play,
+                f"action {number + 1} of {len(tokens)} tokens, where {room} are left: "
+                "raise task.max_turn_tokens and task.max_response_tokens",
+            )
+        return tokens, [0.0] * len(tokens), [-1] * len(tokens)
+
+    def _wrong(self, play: Play, what: str) -> UserError:
+        uid = play.episode.prompt.example.uid
+        return UserError(f"task={self.task.name}, row {uid}: the demonstration has {what}")
