@@ -36,7 +36,7 @@ QUESTIONS = sorted(name.removesuffix(NANO) for name in NAMES if name.endswith(NA
 OTHER_TASKS = {"chats", "prompt_pools", "verified_answers"}
 # A real model that a laptop trains: there is no smaller form that could follow instructions. And a
 # world of nano models alone.
-OF_ONE_SIZE = ["instructions_smollm2", "turns"]
+OF_ONE_SIZE = ["instructions_smollm2", "stragglers", "turns"]
 SEEDS = ["1", "2", "3", "4", "5"]
 # Of the tracked benchmark: those whose stages pass its gates, and one run of each.
 STAGE_SEEDS = ["1", "3", "4", "5", "6", "7", "8", "9"]
@@ -373,6 +373,16 @@ def test_turns_are_of_one_age_or_of_falling_ages() -> None:
         ages[mode.name, mode.max_staleness] = mode.segment_turns
         assert config.task.name == "ask_nano" and config.reward.name == "environment"
     assert ages == {("lagged", 0): 0, ("lagged", 4): 0, ("partial_turns", 4): 1}
+
+
+def test_deadlines_cut_the_shares_of_first_answers_that_their_claims_name() -> None:
+    shares = {}
+    for config in Sweep("stragglers").configs():
+        times = config.episodes.tool_times
+        waits = [times.seconds(seed, 1) for seed in range(4000)] if times.deadline else []
+        late = sum(wait > times.deadline for wait in waits)
+        shares[times.deadline] = round(late / max(len(waits), 1), 2)
+    assert shares == {0.0: 0.0, 40.0: 0.02, 10.0: 0.25}
 
 
 @pytest.mark.parametrize("name", forms("lag_distribution"))

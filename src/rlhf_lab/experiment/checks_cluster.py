@@ -7,7 +7,7 @@ from dataclasses import fields
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.mode_choices import WhenStale
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.errors import UserError, refuse_first_of
 
 
 def check_cluster(config: Config) -> None:
@@ -51,9 +51,7 @@ def check_cluster(config: Config) -> None:
             "mode.when_stale=wait, or cluster.weight_update=drain",
         ),
     )
-    for is_refused, why in refusals:
-        if is_refused:
-            raise UserError(f"mode=virtual with {why}")
+    refuse_first_of(refusals, "mode=virtual with")
 
 
 def refuse_unused(cluster: ClusterOptions, mode: str) -> None:

@@ -12,7 +12,7 @@ from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
 from rlhf_lab.tasks.chat_turns import refuse_first
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.training.stages.sft_options import LossOn
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.errors import UserError, refuse_first_of
 from rlhf_lab.types.samples import Prompt, Split
 
 
@@ -58,9 +58,7 @@ def check_episodes(config: Config) -> None:
         ),
         *learned_rewards(config),
     )
-    for is_refused, why in refusals:
-        if is_refused:
-            raise UserError(f"task={config.task.name} has several turns, with {why}")
+    refuse_first_of(refusals, f"task={config.task.name} has several turns, with")
 
 
 def refuse_turns(config: Config) -> None:

@@ -8,7 +8,7 @@ from rlhf_lab.algos.corrections.common import RATIOS
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import pairs_file
 from rlhf_lab.rewards.options import parts
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.errors import UserError, refuse_first_of
 
 PLAIN = "none"
 
@@ -79,9 +79,7 @@ def check_offline(config: Config) -> None:
             "none drawn; lower the share, or raise run.groups_per_update",
         ),
     )
-    for is_refused, why in refusals:
-        if is_refused:
-            raise UserError(f"{key} with {why}")
+    refuse_first_of(refusals, f"{key} with")
 
 
 def unknown_writers(config: Config) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rewards.options import parts
 from rlhf_lab.rollout.mode_choices import WhenStale
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.errors import refuse_first_of
 from rlhf_lab.types.prompt_options import PromptChoice
 
 
@@ -53,6 +53,4 @@ def check_prompts(config: Config) -> None:
             f"{run.groups_generated} groups of a round; raise it, or run.groups_per_update",
         ),
     )
-    for is_refused, why in refusals:
-        if is_refused:
-            raise UserError(f"run.prompts={run.prompts.value} with {why}")
+    refuse_first_of(refusals, f"run.prompts={run.prompts.value} with")

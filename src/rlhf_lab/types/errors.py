@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class UserError(ValueError):
     """An error that the user can correct. The message names the key, the value and the remedy."""
@@ -13,3 +15,10 @@ class StopRequested(BaseException):
 
 class JobsFailed(Exception):
     """Some jobs of a sweep failed, or their stages did; the others are done."""
+
+
+def refuse_first_of(refusals: Iterable[tuple[bool, str]], what: str) -> None:
+    """Raise UserError for the first case that applies: `what`, and its reason with the remedy."""
+    for is_refused, why in refusals:
+        if is_refused:
+            raise UserError(f"{what} {why}")
