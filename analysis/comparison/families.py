@@ -94,6 +94,16 @@ class Family:
             if all(cell.parts.get(name) == part for cell in self.cells)
         }
 
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """The settings by dotted key that all conditions have in common."""
+        first, *others = (dict(settings_of(cell)) for cell in self.cells)
+        return {
+            key: value
+            for key, value in first.items()
+            if all(other.get(key) == value for other in others)
+        }
+
     def values(self, part: str) -> list[Any]:
         """The values of a part among the conditions, in order."""
         return sorted({value_of(cell, part) for cell in self.cells}, key=order)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from matplotlib.axes import Axes
 
-from rlhf_lab_analysis.comparison.families import Family, settings_of
+from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.primitives import band_curve, end_point, outer, path
 from rlhf_lab_analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
@@ -82,17 +82,11 @@ def distinct_names(families: Sequence[Family], names: Sequence[str]) -> list[str
         more = plain(family.first.title(parts))
         own = f"{name} {more}" if more and more not in name else name
         equals = [each for each in alike if each.first.title(parts) == family.first.title(parts)]
-        keys = separating_keys([own_settings(each) for each in equals])
-        own = " ".join([own, *(setting_name(key, own_settings(family)) for key in keys)])
-        is_clear = sum(own_settings(each) == own_settings(family) for each in equals) == 1
+        keys = separating_keys([each.settings for each in equals])
+        own = " ".join([own, *(setting_name(key, family.settings) for key in keys)])
+        is_clear = sum(each.settings == family.settings for each in equals) == 1
         distinct.append(own if is_clear else f"{own} ({family.first.sweep})")
     return distinct
-
-
-def own_settings(family: Family) -> dict[str, str]:
-    """The settings that all conditions of a family have in common."""
-    first, *others = (dict(settings_of(cell)) for cell in family.cells)
-    return {key: value for key, value in first.items() if all(o.get(key) == value for o in others)}
 
 
 def separating_keys(settings: Sequence[Mapping[str, str]]) -> list[str]:
