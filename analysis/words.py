@@ -88,6 +88,8 @@ WORDS = {
     "m2po": "M2PO",
     "a3po": "A-3PO",
     "icepop": "IcePop",
+    "kpop": "KPop",
+    "estr": "ESTR",
     "task_rule": "reward of the task's rule",
     "reward_model": "reward model",
     "truncated_is": "truncated importance weights",

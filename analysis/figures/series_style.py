@@ -39,7 +39,7 @@ KNOWN: Mapping[str, Sequence[str]] = {
     "mode": "sync async lagged free partial replay".split(),
     "correction": (
         "none truncated_is sequence_is recompute decoupled icepop geometric_mask opsm ess_scaled "
-        "m2po split dppo a3po"
+        "m2po split dppo a3po kpop estr"
     ).split(),
     "model": "nano_s nano_m nano_l pythia_410m pythia_1b pythia_2.8b smollm2_135m".split(),
     "proxy": "nano_s nano_m nano_l pythia_410m pythia_1b pythia_2.8b smollm2_135m".split(),

@@ -38,7 +38,7 @@ from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.replay import ReplayBuffer
-from rlhf_lab.training.writers import token_versions, writer_logp
+from rlhf_lab.training.writers import token_versions, read_by_writers
 from rlhf_lab.types.data import Batch, PolicyOutput, ValueModel
 from rlhf_lab.types.protocols import Interpolating, Splitting
 from rlhf_lab.types.rollouts import Chunk, Rollout
@@ -121,7 +121,7 @@ class Round:
             token_versions(self.groups)
         if isinstance(correction, Splitting):
             known = {0: self.rows.proximal_logp_BT}
-            writer_logp(self.engine, lambda _: self.weights, self.groups, self.rows, known)
+            read_by_writers(self.engine.logp, lambda _: self.weights, self.groups, self.rows, known)
         correction = fitted(self.rows, correction)
         for part in self.parts:
             logp_BT = part.behavior_logp_BT

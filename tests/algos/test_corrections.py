@@ -15,8 +15,10 @@ from rlhf_lab.algos.corrections.a3po import A3PO
 from rlhf_lab.algos.corrections.decoupled import Decoupled, Level
 from rlhf_lab.algos.corrections.dppo import DPPO
 from rlhf_lab.algos.corrections.ess_scaled import ESSScaled
+from rlhf_lab.algos.corrections.estr import ESTR
 from rlhf_lab.algos.corrections.geometric_mask import GeometricMask
 from rlhf_lab.algos.corrections.icepop import IcePop
+from rlhf_lab.algos.corrections.kpop import KPop
 from rlhf_lab.algos.corrections.m2po import M2PO
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.algos.corrections.opsm import OPSM
@@ -89,6 +91,11 @@ def responses(value_BT: Tensor) -> list[float]:
         (SequenceIS(cap=100.0), [0.5, 0.5, 0.5, 6, 6]),
         (SequenceIS(cap=5.0), [0.5, 0.5, 0.5, 5, 5]),
         (IcePop(low=0.5, high=3.0), [2, 0, 1, 0, 1.5]),
+        # probabilities 0.736, 0.092, 0.368, above 1, 0.552 against 0.368: the larger of both KLs is
+        # 0.296, 0.281, 0, above 7, 0.070
+        (KPop(), [0, 0, 1, 0, 1.5]),
+        (KPop(divergence=0.29), [0, 0.25, 1, 0, 1.5]),
+        (KPop(divergence=0.3), [2, 0.25, 1, 0, 1.5]),
         # geometric means: 0.5 ** (1 / 3) = 0.794 and 6 ** (1 / 2) = 2.449
         (GeometricMask(low=0.8, high=3.0), [0, 0, 0, 1, 1]),
         (GeometricMask(low=0.79, high=2.4), [1, 1, 1, 0, 0]),
@@ -145,6 +152,50 @@ def test_dppo_lets_rare_tokens_move_by_large_ratios() -> None:
     # a probability of e^-9 times 16 is still small
     weight_BT = DPPO().weight(padded([[math.log(16)] * 3, [0.0] * 2], batch.mask_BT), batch)
     assert responses(weight_BT) == pytest.approx([16, 16, 16, 1, 1], abs=1e-4)
+
+
+def test_kpop_lets_rare_tokens_differ_by_large_ratios() -> None:
+    batch = two_rows()
+    batch = replace(batch, behavior_logp_BT=batch.behavior_logp_BT - 8)
+    weight_BT = KPop().weight(padded([[math.log(16)] * 3, [0.0] * 2], batch.mask_BT), batch)
+    assert responses(weight_BT) == pytest.approx([16, 16, 16, 1, 1], abs=1e-4)
+    assert weights(IcePop(), [[math.log(16)] * 3, [0.0] * 2]) == [0, 0, 0, 1, 1]
+
+
+def test_kpop_is_finite_at_certain_tokens() -> None:
+    batch = two_rows()
+    batch = replace(batch, behavior_logp_BT=torch.zeros_like(batch.mask_BT))
+    rows = [[0.0, -1e-4, -40.0], [0.0, 0.0]]
+    weight_BT = KPop().weight(padded(rows, batch.mask_BT), batch)
+    assert responses(weight_BT) == pytest.approx([1, math.exp(-1e-4), 0, 1, 1], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("correction", "by_hand"),
+    [
+        # squares 0.480, 1.922, 0, 1.922, 0.164 over 0.51, 2.01, 0.01, 1.91, 0.11
+        (ESTR(), [1, 1, 1, 0, 0]),
+        (ESTR(bound=1.01), [1, 1, 1, 1, 0]),
+        (ESTR(bound=1.01, floor=0.07), [1, 1, 1, 1, 1]),
+        (ESTR(bound=0.945), [1, 0, 1, 0, 0]),
+    ],
+)
+def test_estr_lets_tokens_move_as_far_as_their_entropy(
+    correction: ESTR, by_hand: list[float]
+) -> None:
+    batch = two_rows()
+    batch = replace(batch, entropy_BT=padded([[0.5, 2.0, 0.0], [1.9, 0.1]], batch.mask_BT))
+    weight_BT = correction.weight(padded(LOG_RATIO, batch.mask_BT), batch)
+    assert responses(weight_BT) == by_hand
+
+
+def test_estr_masks_the_loss_whose_ratio_is_over_the_behaviour() -> None:
+    algo = GRPO(clip=0.2, kl_coef=0.0)
+    batch = four_rows(algo)
+    assert not is_anchored(algo, ESTR())
+    made, factor_BT = corrected(logp(POLICY, batch), batch, algo, ESTR(bound=1e6))
+    assert torch.equal(factor_BT, torch.ones_like(batch.mask_BT))
+    assert torch.equal(made.proximal_logp_BT, batch.proximal_logp_BT)
 
 
 def test_a3po_takes_the_behaviour_less_the_older_a_token_is() -> None:
@@ -397,6 +448,9 @@ def test_a_correction_is_one_where_all_policies_agree(algo_name: str, correction
         (lambda: M2PO(moment=0.0), r"correction\.moment=0\.0 "),
         (lambda: A3PO(cap=-1.0), r"correction\.cap=-1\.0 "),
         (lambda: DPPO(delta=1.5), r"correction\.delta=1\.5 "),
+        (lambda: KPop(divergence=0.0), r"correction\.divergence=0\.0 "),
+        (lambda: ESTR(bound=0.0), r"correction\.bound=0\.0 "),
+        (lambda: ESTR(floor=0.0), r"correction\.floor=0\.0 "),
         (lambda: Split(cap=0.0), r"correction\.cap=0\.0 "),
         (lambda: Split(low=2.0, high=2.0), r"correction\.high=2\.0 .*above 2"),
         (lambda: ESSScaled(power=0.0), r"correction\.power=0\.0 "),

@@ -47,6 +47,7 @@ def ragged_batch(
         reference_logp_BT=behavior_logp_BT + 0.3 * normal(shape, rng),
         writer_logp_BT=behavior_logp_BT,
         lag_BT=torch.zeros(shape, dtype=torch.float64),
+        entropy_BT=torch.zeros(shape, dtype=torch.float64),
         value_BT=normal(shape, rng),
         credit_BT=torch.zeros(shape, dtype=torch.float64),
         target_BT=normal(shape, rng),

@@ -61,6 +61,7 @@ def seen(led: Any, algo: str, other: dict[str, Any]) -> dict[str, Any]:
     now = led.weights(2)
     apart = Weights(9, {name: tensor * 0.9 for name, tensor in now.state.items()})
     logps = [led.logp(batch, now), led.logp(batch, apart), led.logp(batch, now)]
+    entropy = led.entropy(batch, now)
     after = dict(led.weights(2).state)
     third = updates(led, algo, [2])
     restore(led, other)
@@ -75,6 +76,7 @@ def seen(led: Any, algo: str, other: dict[str, Any]) -> dict[str, Any]:
         "norms": [done.metrics["grad_norm"] for done in first],
         "held": held,
         "logps": logps,
+        "entropy": entropy,
         "moved": moved,
         "is_untouched": is_same,
         "peak": led.peak_memory(),

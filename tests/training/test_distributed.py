@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from rlhf_lab.training.engines.options import SingleEngineOptions
-from tests.support.engine_cases import SPREAD, engine, losses, restore, saved, updates
+from tests.support.engine_cases import SPREAD, batch_of, engine, losses, restore, saved, updates
 from tests.support.examples import call
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.usefixtures("processes")]
@@ -121,6 +121,8 @@ def agrees(name: str, algo: str, alone: dict[str, Any], told: dict[str, Any]) ->
     assert told["held"]["state"].keys() == alone["state"].keys()
     goes_on = engine(SingleEngineOptions(), algo)
     restore(goes_on, told["held"])
+    entropy_BT = goes_on.entropy(batch_of(goes_on, algo, 2), goes_on.weights(2))
+    assert torch.allclose(told["entropy"], entropy_BT, atol=1e-4), (name, algo)
     third = losses(updates(goes_on, algo, [2]))
     assert third == pytest.approx(alone["losses"][2:], abs=1e-5), (name, algo)
     present, apart, again = told["logps"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -288,6 +289,23 @@ def test_log_probs_under_other_weights_leave_no_trace() -> None:
         assert torch.equal(here.logp(batch, Weights(0, dict(now.state))), first)
         after = here.weights(0)
         assert all(torch.equal(after.state[name], now.state[name]) for name in now.state)
+
+
+def test_entropies_are_those_of_the_distributions_under_the_given_weights() -> None:
+    for options in (one_piece(), FSDPOptions()):
+        here = engine(options, "online_dpo")
+        batch = batch_of(here, "online_dpo", 0)
+        now = here.weights(0)
+        flat = Weights(1, {name: torch.zeros_like(tensor) for name, tensor in now.state.items()})
+        first_BT, flat_BT = here.entropy(batch, now), here.entropy(batch, flat)
+        # All tokens are as likely under weights of zero.
+        vocabulary = next(t.shape[0] for n, t in now.state.items() if "embed" in n)
+        assert flat_BT[batch.mask_BT > 0].tolist() == pytest.approx(
+            [math.log(vocabulary)] * int(batch.mask_BT.sum()), abs=1e-5
+        )
+        assert (first_BT[batch.mask_BT > 0] < flat_BT[batch.mask_BT > 0]).all()
+        assert (first_BT[batch.mask_BT == 0] == 0).all()
+        assert torch.equal(here.entropy(batch, now), first_BT)
 
 
 def test_a_shortage_of_memory_names_the_phase_and_what_to_lower(

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.batching import collate
 from rlhf_lab.training.round_rows import count_tokens
-from rlhf_lab.training.writers import writer_logp
+from rlhf_lab.training.writers import read_by_writers
 from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.errors import StopRequested, UserError
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -55,11 +55,24 @@ def test_each_token_is_read_by_its_own_writer_and_no_row_by_another() -> None:
     def weights_of(version: int) -> Weights:
         return Weights(version, {})
 
-    logp_BT, tokens = writer_logp(engine, weights_of, groups, batch, known)
+    logp_BT, tokens = read_by_writers(engine.logp, weights_of, groups, batch, known)
     assert logp_BT.tolist() == [[-2, -2, -2, 0], [-1, -1, -2, -3.5], [-3.5, 0, 0, 0]]
     assert engine.read == [(1, 1), (2, 2)]
     first, second = (count_tokens(batch.rows(torch.tensor([row]))) for row in (0, 1))
     assert tokens == second + (first + second)
+
+
+def test_entropies_are_read_under_the_version_that_wrote_a_token(finished: Finished) -> None:
+    stale = (*SHORT, "correction=estr", "mode.max_staleness=2")
+    lagged = finished("mode=lagged", *stale)
+    assert finished("mode=async", "mode.executor=thread", *stale) == lagged
+    # Old samples are left out by a small bound, and fresh ones, whose ratios are one, are not.
+    small = ("correction.bound=1e-4",)
+    assert max(ratios(finished("mode=lagged", *stale, *small)[0], "correction/zeroed")) > 0
+    fresh = finished(*SHORT, "correction=estr", *small)[0]
+    assert ratios(fresh, "correction/zeroed") == [0.0] * len(fresh)
+    several = (*stale, "mode=partial", "mode.segment_tokens=2")
+    assert finished(*several, "mode.executor=inline") == finished(*several, "mode.executor=thread")
 
 
 def ratios(rows: list[dict[str, Any]], name: str) -> list[float]:

@@ -7,7 +7,7 @@ from rlhf_lab.experiment.derived import is_verified
 from rlhf_lab.rewards.options import parts
 from rlhf_lab.types.data import Objective, ValueModel
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Interpolating, Splitting
+from rlhf_lab.types.protocols import EntropyScaled, Interpolating, Splitting
 from rlhf_lab.types.run_options import ReturnScaling
 
 PLAIN = "none"
@@ -118,7 +118,7 @@ def check_writers(config: Config) -> None:
     """A correction that asks for the writers needs samples whose writers the run knows, and has if
     they are read again."""
     of = f"correction={config.correction.name}"
-    reads = isinstance(config.correction, Splitting)
+    reads = isinstance(config.correction, Splitting | EntropyScaled)
     if not (reads or isinstance(config.correction, Interpolating)):
         return
     if reads and config.run.buffer_rounds:

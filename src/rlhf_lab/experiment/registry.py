@@ -70,6 +70,8 @@ CLASSES: dict[str, dict[str, str]] = {
         "split.Split",
         "dppo.DPPO",
         "a3po.A3PO",
+        "kpop.KPop",
+        "estr.ESTR",
     ),
     "task": by_module(
         "tasks",

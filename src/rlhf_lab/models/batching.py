@@ -68,6 +68,7 @@ def collate(groups: Sequence[Group], pad_id: int, limit: int = 0) -> Batch:
         reference_logp_BT=torch.zeros_like(mask_BT),
         writer_logp_BT=behavior_logp_BT,
         lag_BT=torch.zeros_like(mask_BT),
+        entropy_BT=torch.zeros_like(mask_BT),
         value_BT=torch.zeros_like(mask_BT),
         credit_BT=torch.zeros_like(mask_BT),
         target_BT=torch.zeros_like(mask_BT),

@@ -10,7 +10,7 @@ import torch
 from rlhf_lab.algos.off_policy import gaps
 from rlhf_lab.models.batching import collate
 from rlhf_lab.rollout.pipeline import Pipeline
-from rlhf_lab.training.writers import writer_logp
+from rlhf_lab.training.writers import read_by_writers
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.protocols import Engine
 from rlhf_lab.types.samples import Group
@@ -34,7 +34,7 @@ def measure_gaps(
     batch = collate(groups, pad_id)
     start_BT = engine.logp(batch, start)
     known = {start.version: start_BT}
-    writer_BT, _ = writer_logp(engine, pipeline.weights_of, groups, batch, known)
+    writer_BT, _ = read_by_writers(engine.logp, pipeline.weights_of, groups, batch, known)
     end_BT = engine.logp(batch, end)
     return gaps(batch, writer_BT, start_BT, end_BT, start.version - batch.version_B)
 

@@ -11,9 +11,16 @@ from rlhf_lab.algos.off_policy import is_anchored
 from rlhf_lab.models.batching import collate
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.round_rows import count_tokens, shuffled, with_reference
-from rlhf_lab.training.writers import token_versions, writer_logp
+from rlhf_lab.training.writers import read_by_writers, token_versions
 from rlhf_lab.types.data import Batch, ValueModel, Weights
-from rlhf_lab.types.protocols import Algorithm, Correction, Engine, Interpolating, Splitting
+from rlhf_lab.types.protocols import (
+    Algorithm,
+    Correction,
+    Engine,
+    EntropyScaled,
+    Interpolating,
+    Splitting,
+)
 from rlhf_lab.types.samples import Group
 
 # Stands in for the number of the pass in the key of a shuffle: the choice of groups.
@@ -60,17 +67,23 @@ class RoundReader:
     def _with_writers(
         self, batch: Batch, groups: Sequence[Group], weights: Weights, algo: Algorithm
     ) -> Batch:
-        """What the trainer's model gives each token at the weights that wrote it, or how old the
-        token is, if the correction asks for it; proximal log-probs are read already."""
+        """What the trainer's model gives each token at the weights that wrote it, with which
+        entropy, or how old the token is, if the correction asks for it; proximal log-probs are read
+        already."""
         if isinstance(self.correction, Interpolating):
             lag_BT = (weights.version - token_versions(groups)) * batch.mask_BT
             return replace(batch, lag_BT=lag_BT)
+        if isinstance(self.correction, EntropyScaled):
+            read = self.engine.entropy
+            entropy_BT, tokens = read_by_writers(read, self.weights_of, groups, batch, {})
+            self.ledger.count(reread_tokens=tokens)
+            return replace(batch, entropy_BT=entropy_BT)
         if not isinstance(self.correction, Splitting):
             return batch
         known = {}
         if is_anchored(algo, self.correction):
             known = {weights.version: batch.proximal_logp_BT}
-        logp_BT, tokens = writer_logp(self.engine, self.weights_of, groups, batch, known)
+        logp_BT, tokens = read_by_writers(self.engine.logp, self.weights_of, groups, batch, known)
         self.ledger.count(reread_tokens=tokens)
         return self.correction.with_writers(batch, logp_BT)
 

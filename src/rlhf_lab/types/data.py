@@ -125,7 +125,8 @@ class Batch:
     that wrote them), proximal (the denominator of the loss's ratios: the behaviour, or the policy
     at the round's start), reference, writer (what the version that wrote a token gives it in the
     trainer's model, for a correction that splits off the generator's mismatch; else the
-    behaviour). lag_BT: rounds since each token was written, for a correction that asks; else 0.
+    behaviour). lag_BT: rounds since each token was written, entropy_BT: of the distribution that it
+    was drawn from, in the trainer's model, each for a correction that asks; else 0.
     credit_BT: advantages, or whatever `Algorithm.credit` gives.
     weight_BT: weight of each token in the loss (see Reduction). value_BT: values before the round's
     updates; target_BT: their regression targets. step_reward_BT: reward of each step at its last
@@ -149,6 +150,7 @@ class Batch:
     reference_logp_BT: Tensor
     writer_logp_BT: Tensor
     lag_BT: Tensor
+    entropy_BT: Tensor
     value_BT: Tensor
     credit_BT: Tensor
     target_BT: Tensor

@@ -147,6 +147,15 @@ class Interpolating(Protocol):
         ...
 
 
+@runtime_checkable
+class EntropyScaled(Protocol):
+    """A correction that needs the entropies of the distributions that tokens were drawn from
+    (`Batch.entropy_BT`)."""
+
+    @property
+    def reads_entropy(self) -> bool: ...
+
+
 class Generator(Protocol):
     """Writes samples. Pure: the same weights and chunk give the same groups."""
 
@@ -208,7 +217,8 @@ class ShardWriter(Protocol):
 class Engine(Protocol):
     """Owns everything that is trained. Log-probs and values are BT, of the response tokens.
 
-    logp: under given weights, without changing the policy. values: by the value model.
+    logp, entropy: of the tokens, and in nats of the distributions that they were drawn from, under
+    given weights, without changing the policy. values: by the value model.
     ratio_gradients: of each response, see `Batch.log_ratio_gradient_B`. weights: an
     immutable copy of the policy. state, restore: optimizer, value model and moved reference of a
     checkpoint. sharded: what writes that state by shards, None where one process has it whole.
@@ -218,6 +228,8 @@ class Engine(Protocol):
     def reference_logp(self, batch: Batch) -> Tensor: ...
 
     def logp(self, batch: Batch, weights: Weights) -> Tensor: ...
+
+    def entropy(self, batch: Batch, weights: Weights) -> Tensor: ...
 
     def values(self, batch: Batch) -> Tensor: ...
 

@@ -43,6 +43,11 @@ class BroadcastEngine:
         result: Tensor = self._call("logp", sent, (batch, weights))
         return result
 
+    def entropy(self, batch: Batch, weights: Weights) -> Tensor:
+        sent = (batch, Weights(weights.version, {}))
+        result: Tensor = self._call("entropy", sent, (batch, weights))
+        return result
+
     def values(self, batch: Batch) -> Tensor:
         result: Tensor = self._call("values", (batch,), (batch,))
         return result

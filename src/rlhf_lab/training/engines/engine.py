@@ -75,11 +75,23 @@ class TrainingEngine:
 
     def logp(self, batch: Batch, weights: Weights) -> Tensor:
         """Log-probs of the responses under the given weights, BT. The policy does not change."""
-        with self._phase("the log-probs of a version"), ExitStack() as stack:
+        with self._phase("the log-probs of a version"), self._having(weights):
+            return self._read(batch, lambda step: self._output(step, PassKind.policy).logp_BT)
+
+    def entropy(self, batch: Batch, weights: Weights) -> Tensor:
+        """Entropies of the distributions of the response tokens under the given weights, in nats,
+        BT. The policy does not change."""
+        with self._phase("the entropies of a version"), self._having(weights):
+            return self._read(batch, lambda step: self._output(step, PassKind.policy).entropy_BT)
+
+    @contextmanager
+    def _having(self, weights: Weights) -> Iterator[None]:
+        """The policy with these weights, for reading."""
+        with ExitStack() as stack:
             if not self._processes.broadcast_object(weights is self._latest):
                 stream = self._processes.broadcast_tensors(weights.state)
                 stack.enter_context(self._backend.with_weights(stream))
-            return self._read(batch, lambda step: self._output(step, PassKind.policy).logp_BT)
+            yield
 
     def values(self, batch: Batch) -> Tensor:
         """Values of the states before the response tokens, BT, by the present value model."""

@@ -105,6 +105,7 @@ def row_batch(rows: Sequence[Sequence[int]], group_B: Tensor) -> Batch:
         reference_logp_BT=none_BT,
         writer_logp_BT=none_BT,
         lag_BT=none_BT,
+        entropy_BT=none_BT,
         value_BT=none_BT,
         credit_BT=none_BT,
         target_BT=none_BT,
