@@ -38,7 +38,7 @@ from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.replay import ReplayBuffer
-from rlhf_lab.training.writers import token_versions, read_by_writers
+from rlhf_lab.training.writers import read_by_writers, token_versions
 from rlhf_lab.types.data import Batch, PolicyOutput, ValueModel
 from rlhf_lab.types.protocols import Interpolating, Splitting
 from rlhf_lab.types.rollouts import Chunk, Rollout
