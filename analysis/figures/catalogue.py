@@ -98,7 +98,16 @@ def paged(spec: FigureSpec, families: Sequence[Family]) -> list[FigureBuilder]:
         return [whole]
     among = tuple(families)
     each = [replace(family, among=among) for family in families]
-    return [spec.draw(each[start : start + fit]) for start in range(0, len(each), fit)]
+    starts = range(0, len(each), fit)
+    return [page for start in starts for page in in_pages(spec, each[start : start + fit])]
+
+
+def in_pages(spec: FigureSpec, families: Sequence[Family]) -> list[FigureBuilder]:
+    """The drawing of these families, or of each alone where they are higher than a page."""
+    drawn = spec.draw(families)
+    if len(families) == 1 or drawn.figure.get_figheight() <= PAGE:
+        return [drawn]
+    return [spec.draw([family]) for family in families]
 
 
 def page_name(name: str, page: int) -> str:

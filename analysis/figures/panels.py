@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import fill
 from typing import TypeAlias
 
 from matplotlib.axes import Axes
@@ -14,6 +15,8 @@ from rlhf_lab_analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page
 from rlhf_lab_analysis.sources.conditions import LETTERS, PARTS
 from rlhf_lab_analysis.words import KL, in_words, short_label
 
+# Of a title, which begins at its panel and may go on above those beside it.
+LETTERS_AN_INCH = 12
 # Rows from which on they are drawn smaller.
 MANY = 3
 # What distinguishes families of one name, before their sweep does.
@@ -57,14 +60,16 @@ def in_rows(
     """Each family with its row of panels, of which the first gets its name.
 
     It is called by what its conditions share; families of the same name are distinguished by other
-    parts that they share and that differ between them, then by such settings, then by sweep.
+    parts that they share and that differ between them, then by sweep, and those of one sweep by
+    settings.
     """
     every = families[0].among or families
     names = [plain(each.title([key for key in title if key in each.shared])) for each in every]
     distinct = dict(zip((each.cells for each in every), distinct_names(every, names), strict=True))
     for family, row in zip(families, axes, strict=True):
         builder.group = distinct[family.cells]
-        row[0].set_title(in_words(builder.group))
+        letters = int(LETTERS_AN_INCH * builder.figure.get_figwidth())
+        row[0].set_title(fill(in_words(builder.group), letters))
         yield family, row
 
 
@@ -82,10 +87,10 @@ def distinct_names(families: Sequence[Family], names: Sequence[str]) -> list[str
         more = plain(family.first.title(parts))
         own = f"{name} {more}" if more and more not in name else name
         equals = [each for each in alike if each.first.title(parts) == family.first.title(parts)]
-        keys = separating_keys([each.settings for each in equals])
+        kin = [each for each in equals if each.first.sweep == family.first.sweep]
+        keys = separating_keys([each.settings for each in kin])
         own = " ".join([own, *(setting_name(key, family.settings) for key in keys)])
-        is_clear = sum(each.settings == family.settings for each in equals) == 1
-        distinct.append(own if is_clear else f"{own} ({family.first.sweep})")
+        distinct.append(own if len(kin) == len(equals) else f"{own} ({family.first.sweep})")
     return distinct
 
 
@@ -107,8 +112,10 @@ def separating_keys(settings: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def setting_name(key: str, settings: Mapping[str, str]) -> str:
-    """A setting for a title: the last word of its key, which a panel has room for."""
-    return plain(f"{key.rpartition('.')[2]}={settings.get(key, 'none')}")
+    """A setting for a title, which has room for the last word of its key, or for that of its
+    group."""
+    word = key.removesuffix(".name").rpartition(".")[2]
+    return plain(f"{word}={settings.get(key, 'none')}")
 
 
 def ends(

@@ -497,6 +497,16 @@ def test_families_of_one_name_are_called_by_the_setting_in_which_they_differ() -
     ]
 
 
+def test_families_of_several_sweeps_are_called_by_sweep_and_by_setting_within_one() -> None:
+    runs = [*corrections_at((1e-4, 1e-3), "one"), *corrections_at((1e-2,), "other")]
+    made = draw("corrections", tables(*runs))
+    assert sorted(made.data["group"].unique()) == [
+        "grpo nano_s (other)",
+        "grpo nano_s lr=0.0001 (one)",
+        "grpo nano_s lr=0.001 (one)",
+    ]
+
+
 def test_families_on_several_pages_have_names_of_their_own() -> None:
     rates = tuple(1e-5 * k for k in range(1, 25))
     pages = draw_pages("corrections", cells(tables(*corrections_at(rates, "own"))))
