@@ -49,7 +49,7 @@ OTHER_STAGES = {
     "learning_rate_nano": ["101", "102"],
     # 90 conditions, of which the fitted boundary takes all.
     "staleness_rate_nano": ["1", "3", "4", "5", "6"],
-    # 84 conditions.
+    # 108 conditions.
     "corrections_2026_nano": ["1", "3", "4", "5", "6"],
     # 72 conditions.
     "queue_policies_nano": ["1", "3", "4", "5", "6"],
