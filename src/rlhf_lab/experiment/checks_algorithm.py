@@ -84,7 +84,13 @@ def check_value_rounds(config: Config) -> None:
 
 
 def check_gradient_cosine(config: Config) -> None:
-    """The gradients of an update must be there when its step is made."""
+    """The gradients of an update must be there when its step is made, and the last one's too where
+    their cosine is bounded."""
+    if config.optim.max_gradient_cosine < 1 and not config.optim.gradient_cosine:
+        raise UserError(
+            f"optim.max_gradient_cosine={config.optim.max_gradient_cosine}: the last gradient is "
+            "kept only with optim.gradient_cosine=true; pass that too"
+        )
     if config.optim.gradient_cosine and config.engine.name == "deepspeed":
         raise UserError(
             "optim.gradient_cosine=true with engine=deepspeed: DeepSpeed reduces and frees "

@@ -81,6 +81,7 @@ ADDED: dict[str, Any] = {
     "reward.needs_eos": True,
     "judge.needs_eos": True,
     "optim.gradient_cosine": False,
+    "optim.max_gradient_cosine": 1.0,
     "algo.clip_higher": 0.0,
     "algo.deviation": "group",
     **{

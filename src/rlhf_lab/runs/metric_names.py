@@ -109,6 +109,8 @@ ROUND = tuple(
         ("update/value_grad_norm", "", "The same of the value model."),
         ("update/gradient_cosine", "-1 to 1", "Cosine of the policy's gradients of consecutive "
          "updates, optim.gradient_cosine."),
+        ("update/gradient_projected", SHARE, "Updates whose gradient was above "
+         "optim.max_gradient_cosine, so that a part of it was taken away."),
         ("update/changed_share", SHARE, "Weights of the policy that the round changed, "
          "tracker.changed_share."),
         ("update/changed_share_bfloat16", SHARE, "Those that change by over 1e-5 as bfloat16."),

@@ -75,6 +75,16 @@ class Optim(limits.Limited, key="optim"):
         ),
         source="arXiv:2603.01501",
     )
+    max_gradient_cosine: float = limits.number(
+        1.0,
+        least=0,
+        most=1,
+        about=(
+            "Largest cosine of the gradients of consecutive updates: of a gradient above it, the "
+            "part along the last one is made smaller. 1: none; below, with optim.gradient_cosine."
+        ),
+        source="after arXiv:2603.01501",
+    )
 
     @property
     def largest_norm(self) -> float:

@@ -1,9 +1,11 @@
-"""An optimizer step with clipped gradients, and the angle between those of consecutive updates."""
+"""An optimizer step with clipped gradients, and with what they repeat of the last update's measured
+and bounded."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,21 +18,36 @@ from rlhf_lab.training.optim import Optim
 PREVIOUS = "previous_gradient"
 
 
+class Angle(NamedTuple):
+    """The cosine of two vectors, and the norm of the first over that of the second."""
+
+    cosine: float
+    ratio: float
+
+
 def clipped_step(
     networks: PolicyWithValues, tensors: Tensors, optim: Optim, learning_rate: float
 ) -> dict[str, float]:
     """Clip, and make a step if all norms are finite. Returns the norms before clipping and, with
-    `optim.gradient_cosine`, the cosine of the policy's gradients of this and the last update."""
+    `optim.gradient_cosine`, the cosine of the policy's gradients of this and the last update and
+    whether it was bounded."""
     norms = clipped_norms(networks, optim.largest_norm)
     if not all(map(math.isfinite, norms.values())):
         return norms
     if not optim.gradient_cosine:
         tensors.step(learning_rate)
         return norms
-    found = cosine(consecutive(networks.policy.parameters(), tensors.optimizer))
+    pairs = consecutive(networks.policy.parameters(), tensors.optimizer)
+    found = angle(pairs)
+    is_bounded = found is not None and found.cosine > optim.max_gradient_cosine
+    if found is not None and is_bounded:
+        project(pairs, found, optim.max_gradient_cosine)
     tensors.step(learning_rate)
-    keep_gradients(tensors.optimizer)
-    return norms if found is None else {**norms, "gradient_cosine": found}
+    if not is_bounded:
+        keep_gradients(tensors.optimizer)
+    if found is None:
+        return norms
+    return {**norms, "gradient_cosine": found.cosine, "gradient_projected": float(is_bounded)}
 
 
 def consecutive(
@@ -44,9 +61,9 @@ def consecutive(
     ]
 
 
-def cosine(pairs: Iterable[tuple[Tensor, Tensor]]) -> float | None:
-    """The cosine of two vectors whose parts are given side by side; None if there are none or a
-    vector is zero. Parts may be sharded: all processes must call it."""
+def angle(pairs: Iterable[tuple[Tensor, Tensor]]) -> Angle | None:
+    """Of two vectors whose parts are given side by side; None if there are none or a vector is
+    zero. Parts may be sharded: all processes must call it."""
     sums = [
         whole(term.sum()).double()
         for one, other in pairs
@@ -57,7 +74,20 @@ def cosine(pairs: Iterable[tuple[Tensor, Tensor]]) -> float | None:
     product, first, second = torch.stack(sums).view(-1, 3).sum(dim=0).tolist()
     if not first or not second:
         return None
-    return float(max(-1.0, min(1.0, product / math.sqrt(first) / math.sqrt(second))))
+    cosine = max(-1.0, min(1.0, product / math.sqrt(first) / math.sqrt(second)))
+    return Angle(cosine, math.sqrt(first) / math.sqrt(second))
+
+
+def project(pairs: Sequence[tuple[Tensor, Tensor]], found: Angle, bound: float) -> None:
+    """Subtract as much of the last update's gradient that the cosine with it falls from
+    `found.cosine` to `bound`, below 1, and keep the present gradient as it was in place of the
+    last (arXiv:2603.01501, whose numbers are not known)."""
+    beside = math.sqrt(1 - found.cosine**2)
+    excess = found.ratio * (found.cosine - beside * bound / math.sqrt(1 - bound**2))
+    for gradient, last in pairs:
+        projected = gradient - excess * last
+        last.copy_(gradient)
+        gradient.copy_(projected)
 
 
 def keep_gradients(optimizer: torch.optim.Optimizer) -> None:
