@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from rlhf_lab_analysis.comparison.selection import Cell, Selection
 from rlhf_lab_analysis.tables.group_checks import compared_settings
@@ -27,6 +27,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "algo": ("algo.",),
 }
 Settings = tuple[tuple[str, str], ...]
+T = TypeVar("T")
 
 
 def value_of(cell: Cell, name: str) -> Any:
@@ -88,21 +89,12 @@ class Family:
     @cached_property
     def shared(self) -> dict[str, Any]:
         """The parts that all conditions have in common."""
-        return {
-            name: part
-            for name, part in self.first.parts.items()
-            if all(cell.parts.get(name) == part for cell in self.cells)
-        }
+        return in_common([cell.parts for cell in self.cells])
 
     @cached_property
     def settings(self) -> dict[str, str]:
         """The settings by dotted key that all conditions have in common."""
-        first, *others = (dict(settings_of(cell)) for cell in self.cells)
-        return {
-            key: value
-            for key, value in first.items()
-            if all(other.get(key) == value for other in others)
-        }
+        return in_common([dict(settings_of(cell)) for cell in self.cells])
 
     def values(self, part: str) -> list[Any]:
         """The values of a part among the conditions, in order."""
@@ -120,6 +112,16 @@ class Family:
     def title(self, parts: Sequence[str]) -> str:
         """The given parts of the first condition, else its environment."""
         return self.first.title(parts) or self.first.env
+
+
+def in_common(found: Sequence[Mapping[str, T]]) -> dict[str, T]:
+    """The items of the first mapping that all others have."""
+    first, *others = found
+    return {
+        key: value
+        for key, value in first.items()
+        if all(key in other and other[key] == value for other in others)
+    }
 
 
 def order(found: Any) -> tuple[bool, Any]:

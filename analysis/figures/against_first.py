@@ -24,13 +24,14 @@ from rlhf_lab_analysis.statistics.contrasts import matched
 from rlhf_lab_analysis.statistics.equivalence import EquivalenceTest, equivalence, points
 from rlhf_lab_analysis.statistics.improvement import probability_of_improvement
 from rlhf_lab_analysis.statistics.results import Estimate
-from rlhf_lab_analysis.words import WIN_RATE, label
+from rlhf_lab_analysis.words import WIN_RATE, in_words, label
 
 # Inches of a row of an interval, and of what is around the rows.
 LINE, TITLED = 0.16, 0.48
 # Families from which on they are in two columns; ticks that have room in one.
 MANY, FEW_TICKS = 4, 4
-TITLE_LETTERS = 38
+# Of a row's name, from which on it leaves a panel no room in half a page; of a title there.
+LONG, TITLE_LETTERS = 26, 38
 MARGIN = points(2)
 
 
@@ -94,13 +95,15 @@ def differences(families: Sequence[Family]) -> FigureBuilder:
 
 
 def beside(families: Sequence[Family]) -> tuple[FigureBuilder, list[Axes]]:
-    """One panel for each family, as high as its rows need; in two columns if they are many. All
-    have the same scale."""
-    columns = 1 if len(families) < MANY else 2
+    """One panel for each family, as high as its rows need; in two columns if they are many, and
+    across the page if names of rows are long. All have the same scale."""
+    names = [in_words(name) for family in families for name in names_of(family)]
+    is_wide = max(map(len, names)) > LONG
+    columns = 1 if is_wide or len(families) < MANY else 2
     lines = [len(family.cells) - 1 for family in families]
     starts = range(0, len(lines), columns)
     heights = [TITLED + LINE * max(lines[start : start + columns]) for start in starts]
-    width = SINGLE if columns == 1 else DOUBLE
+    width = DOUBLE if is_wide or columns == 2 else SINGLE
     figure_, axes = page(len(heights), columns, width, heights, sharex="all")
     panels = axes.flat[: len(families)].tolist()
     for empty in axes.flat[len(families) :]:
@@ -132,6 +135,6 @@ def against_first(
         # A title begins with its panel, and what is wider than that is cut by the page.
         panel.set_title(fill(f"{builder.group}, against {ours}", TITLE_LETTERS))
         drawn += [(panel, row) for row in range(len(rows))]
-        if panel in axes[-2:] if len(axes) >= MANY else panel is axes[-1]:
+        if panel.xaxis.get_tick_params()["labelbottom"]:
             panel.set_xlabel(label(metric))
     return drawn

@@ -10,7 +10,7 @@ from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.families import group_by
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
-from rlhf_lab_analysis.figures.grouping import by_sweep, keys_of
+from rlhf_lab_analysis.figures.grouping import by_sweep, distinct_names, keys_of
 from rlhf_lab_analysis.figures.interval_rows import interval_rows
 from rlhf_lab_analysis.figures.mean_curves import options_for
 from rlhf_lab_analysis.figures.panels import in_rows
@@ -86,10 +86,7 @@ def by_condition(family: Family) -> dict[str, list[Cell]]:
     keys = [key for key in keys_of(family) if key != "model"]
     groups = group_by(family.cells, lambda cell: cell.condition)
     whole = [cells for cells in groups if len(cells) == len(envs)] or groups[-1:]
-    short = [cells[0].title(keys) or "no correction" for cells in whole]
-    is_clear = len({*short}) == len(short)
-    names = short if is_clear else [cells[0].condition for cells in whole]
-    return dict(zip(names, whole, strict=True))
+    return dict(zip(distinct_names([cells[0] for cells in whole], keys), whole, strict=True))
 
 
 def warn_of_left_out(

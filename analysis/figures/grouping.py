@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from rlhf_lab_analysis.comparison.families import Family, order, value_of
+from rlhf_lab_analysis.comparison.families import Family, order, settings_of, value_of
 from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.families import group_by
+from rlhf_lab_analysis.figures.style import plain
 
 Grouping: TypeAlias = Callable[[Sequence[Cell]], list[Family]]
 # What distinguishes conditions; colours stand for the first that does.
 KEYS = (
     "algo mode correction updates_per_round max_staleness passes group_size proxy reward model"
 ).split()
+# Conditions of one panel: rows that a page can hold beside others.
+MOST = 30
+# Settings that make environments, over which conditions are put together.
+SCALES = ("model.", "proxy.", "task.")
 
 
 def by_sweep(cells: Sequence[Cell]) -> list[Family]:
-    """All conditions of a sweep, over all its environments."""
-    return comparable(group_by(cells, lambda cell: cell.sweep))
+    """All conditions of a sweep, over all its environments, in parts if they are very many."""
+    return in_parts(comparable(group_by(cells, lambda cell: cell.sweep)))
 
 
 def by_env(cells: Sequence[Cell]) -> list[Family]:
@@ -36,12 +41,36 @@ def modes_first(cells: Sequence[Cell]) -> list[Family]:
 
 
 def by_algo(cells: Sequence[Cell]) -> list[Family]:
-    """The same, each algorithm by itself where something else varies within algorithms."""
+    """Conditions of one environment, each algorithm by itself where something else varies within
+    algorithms, in parts if they are very many."""
     parted = []
     for family in by_env(cells):
         by_name = group_by(family.cells, lambda cell: str(cell.parts["algo"]))
         parted += comparable(by_name) or [family]
-    return parted
+    return in_parts(parted)
+
+
+def in_parts(families: Sequence[Family]) -> list[Family]:
+    """The families, each with more than MOST conditions in parts that are equal in a setting: the
+    one that divides it into the fewest, whichever scale the policy has."""
+    found = []
+    for family in families:
+        conditions = {cell.condition for cell in family.cells}
+        key = dividing_key(family) if len(conditions) > MOST else ""
+        groups = group_by(family.cells, lambda cell: dict(settings_of(cell)).get(key))
+        found += in_parts(comparable(groups)) if len(groups) > 1 else [family]
+    return found
+
+
+def dividing_key(family: Family) -> str:
+    """The setting of fewest values among those that all conditions have and that vary."""
+    settings = [dict(settings_of(cell)) for cell in family.cells]
+    values = {
+        key: len({each[key] for each in settings})
+        for key in set.intersection(*(set(each) for each in settings))
+        if not key.startswith(SCALES)
+    }
+    return min((key for key in sorted(values) if values[key] > 1), key=values.__getitem__, default="")
 
 
 def comparable(groups: Sequence[Sequence[Cell]]) -> list[Family]:
@@ -50,9 +79,12 @@ def comparable(groups: Sequence[Sequence[Cell]]) -> list[Family]:
 
 
 def rank(cell: Cell) -> tuple[object, ...]:
-    """The freshest first: no correction, sync, small N, S, T and K."""
+    """The freshest first: no correction, sync, the trainer's own weights, small N, S, T and K."""
     parts = cell.parts
-    first = (str(parts["algo"]), parts["correction"] != "none", parts["mode"] != "sync")
+    is_rounded = value_of(cell, "generator.round_weights") not in (None, "none")
+    first = (
+        *(str(parts["algo"]), parts["correction"] != "none", parts["mode"] != "sync", is_rounded),
+    )
     numbers = ("max_staleness", "updates_per_round", "passes", "group_size")
     return (*first, *(order(parts[name] or 0) for name in numbers), cell.condition, cell.env)
 
@@ -69,6 +101,44 @@ def keys_of(family: Family) -> list[str]:
 
 
 def names_of(family: Family) -> list[str]:
-    """A name for each condition: the parts that differ, or all of it if these are not unique."""
-    short = [cell.title(keys_of(family)) or "no correction" for cell in family.cells]
-    return short if len({*short}) == len(short) else [cell.condition for cell in family.cells]
+    """A name for each condition: the parts that differ; settings too where those are not enough."""
+    return distinct_names(family.cells, keys_of(family))
+
+
+def distinct_names(cells: Sequence[Cell], keys: Sequence[str]) -> list[str]:
+    """A name for each condition by these parts, with as few settings as make each unique; all of it
+    where no setting does."""
+    short = [cell.title(keys) for cell in cells]
+    settings = [dict(settings_of(cell)) for cell in cells]
+    more = separating_keys([{"": name} | own for name, own in zip(short, settings, strict=True)], [""])
+    names = [
+        " ".join([name, *(setting_name(key, own) for key in more[1:])]).strip() or "no correction"
+        for name, own in zip(short, settings, strict=True)
+    ]
+    return names if len({*names}) == len(names) else [cell.condition for cell in cells]
+
+
+def separating_keys(
+    settings: Sequence[Mapping[str, str]], begun: Sequence[str] = ()
+) -> list[str]:
+    """Few keys of which no two of these settings have the same values, as far as any differ: those
+    of `begun`, then at each step the one that separates most, the first by name among equals."""
+    names = sorted({key for each in settings for key in each})
+    keys = [*begun]
+
+    def groups(chosen: Sequence[str]) -> int:
+        return len({tuple(each.get(key) for key in chosen) for each in settings})
+
+    while (now := groups(keys)) < len(settings):
+        best = max(names, key=lambda key: groups([*keys, key]), default="")
+        if groups([*keys, best]) == now:
+            break
+        keys.append(best)
+    return keys
+
+
+def setting_name(key: str, settings: Mapping[str, str]) -> str:
+    """A setting for a title, which has room for the last word of its key, or for that of its
+    group."""
+    word = key.removesuffix(".name").rpartition(".")[2]
+    return plain(f"{word}={settings.get(key, 'none')}")

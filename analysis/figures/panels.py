@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
+from rlhf_lab_analysis.figures.grouping import separating_keys, setting_name
 from rlhf_lab_analysis.figures.primitives import band_curve, end_point, outer, path
 from rlhf_lab_analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
 from rlhf_lab_analysis.sources.conditions import LETTERS, PARTS
@@ -92,30 +93,6 @@ def distinct_names(families: Sequence[Family], names: Sequence[str]) -> list[str
         own = " ".join([own, *(setting_name(key, family.settings) for key in keys)])
         distinct.append(own if len(kin) == len(equals) else f"{own} ({family.first.sweep})")
     return distinct
-
-
-def separating_keys(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """Few keys of which no two of these settings have the same values, as far as any differ: at
-    each step the one that separates most, the first by name among equals."""
-    names = sorted({key for each in settings for key in each})
-    keys: list[str] = []
-
-    def groups(chosen: Sequence[str]) -> int:
-        return len({tuple(each.get(key) for key in chosen) for each in settings})
-
-    while (now := groups(keys)) < len(settings):
-        best = max(names, key=lambda key: groups([*keys, key]), default="")
-        if groups([*keys, best]) == now:
-            break
-        keys.append(best)
-    return keys
-
-
-def setting_name(key: str, settings: Mapping[str, str]) -> str:
-    """A setting for a title, which has room for the last word of its key, or for that of its
-    group."""
-    word = key.removesuffix(".name").rpartition(".")[2]
-    return plain(f"{word}={settings.get(key, 'none')}")
 
 
 def ends(

@@ -14,8 +14,8 @@ VERSIONS = (0, 2, 4)
 PARTS = {
     "updates_per_round": "run", "passes": "run", "group_size": "run", "max_staleness": "mode",
     "lag_probabilities": "mode", "schedule_per": "optim", "combine": "reward",
-    "lr": "optim", "order": "cluster", "length_power": "cluster", "when_stale": "mode",
-    "executor": "mode",
+    "lr": "optim", "beta1": "optim", "order": "cluster", "length_power": "cluster",
+    "when_stale": "mode", "executor": "mode",
 }  # fmt: skip
 
 

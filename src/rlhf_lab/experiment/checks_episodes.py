@@ -45,7 +45,7 @@ def check_episodes(config: Config) -> None:
         (
             config.episodes.when_late is WhenLate.truncate and shares_random,
             "episodes.when_late=truncate: a step that is late keeps the random numbers that all "
-            "its environments share, so that no other goes on; pass episodes.when_late=stop",
+            "its environments share, and the others wait for it; pass episodes.when_late=stop",
         ),
         (
             bool(run.offline_share),

@@ -6,7 +6,6 @@ actions. A task of one needs `game()` and its name.
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -155,9 +154,7 @@ class PlayedGame:
         if not self.task.shares_random:
             yield
             return
-        with self._random.drawn(), warnings.catch_warnings():
-            # Python warns of a package's strings when it compiles them at the first import.
-            warnings.filterwarnings("ignore", message="invalid escape sequence")
+        with self._random.drawn():
             yield
 
     def reset(self, example: Example, seed: int) -> str:

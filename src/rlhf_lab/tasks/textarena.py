@@ -11,7 +11,7 @@ import difflib
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_lab.tasks.extras import require_package
+from rlhf_lab.tasks.extras import importing, require_package
 from rlhf_lab.tasks.text_games import TextGames, refused_settings
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -34,7 +34,8 @@ class TextArena(TextGames):
     def game(self) -> TextArenaGame:
         """A game of the package. Raises UserError if it has none of that name for one player."""
         require_package(PACKAGE, PACKAGE, f"task={self.name}")
-        from textarena.envs.registration import ENV_REGISTRY, make
+        with importing():
+            from textarena.envs.registration import ENV_REGISTRY, make
 
         if self.env_id not in ENV_REGISTRY:
             near = difflib.get_close_matches(self.env_id, sorted(ENV_REGISTRY), n=5, cutoff=0.0)
@@ -43,7 +44,9 @@ class TextArena(TextGames):
                 f"{', '.join(near)}"
             )
         try:
-            return TextArenaGame(self, make(self.env_id, **self.settings()))
+            # It imports the game's own module.
+            with importing():
+                return TextArenaGame(self, make(self.env_id, **self.settings()))
         # Games read files and services, and some files of the package are no Python 3.11.
         except Exception as error:
             raise refused_settings(self, error) from error

@@ -14,7 +14,7 @@ from typing import Any
 
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.exchange import Exchange
-from rlhf_lab.tasks.extras import require_package
+from rlhf_lab.tasks.extras import importing, require_package
 from rlhf_lab.tasks.global_random import seeded_globals
 from rlhf_lab.tasks.split_seeds import MOST_ROWS
 from rlhf_lab.tasks.text_games import TextGames, refused_settings
@@ -143,7 +143,7 @@ def loaded(task: Verifiers) -> tuple[Any, list[Any]]:
     taskset = {**settings.get("taskset", {}), "id": task.env_id}
     num = task.train_size + task.validation_size + task.test_size
     try:
-        with seeded_globals(task.world_seed):
+        with seeded_globals(task.world_seed), importing():
             environment = environment_of({**settings, "taskset": taskset})
             rows = list(itertools.islice(environment.taskset, num))
     # Modules that are named by users, and their data, may raise anything.

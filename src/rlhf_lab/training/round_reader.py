@@ -77,7 +77,7 @@ class RoundReader:
             read = self.engine.entropy
             entropy_BT, tokens = read_by_writers(read, self.weights_of, groups, batch, {})
             self.ledger.count(reread_tokens=tokens)
-            return replace(batch, entropy_BT=entropy_BT)
+            return self.correction.with_entropies(batch, entropy_BT)
         if not isinstance(self.correction, Splitting):
             return batch
         known = {}

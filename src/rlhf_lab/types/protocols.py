@@ -149,11 +149,12 @@ class Interpolating(Protocol):
 
 @runtime_checkable
 class EntropyScaled(Protocol):
-    """A correction that needs the entropies of the distributions that tokens were drawn from
-    (`Batch.entropy_BT`)."""
+    """A correction that needs the entropies of the distributions that tokens were drawn from, in
+    the trainer's model at the weights that wrote them."""
 
-    @property
-    def reads_entropy(self) -> bool: ...
+    def with_entropies(self, batch: Batch, entropy_BT: Tensor) -> Batch:
+        """The batch with these, in nats."""
+        ...
 
 
 class Generator(Protocol):

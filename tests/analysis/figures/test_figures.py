@@ -27,8 +27,8 @@ from rlhf_lab_analysis.figures.catalogue import (
     page_name,
 )
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
+from rlhf_lab_analysis.figures.grouping import distinct_names, separating_keys
 from rlhf_lab_analysis.figures.mean_curves import mean_curve
-from rlhf_lab_analysis.figures.panels import separating_keys
 from rlhf_lab_analysis.figures.series_style import KNOWN, value_style
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.tables.table import Tables
@@ -513,6 +513,59 @@ def test_families_on_several_pages_have_names_of_their_own() -> None:
     names = [name for page in pages for name in page.data["group"].unique()]
     assert len(pages) > 1 and len(names) == len({*names}) == len(rates)
     assert all(" lr=" in name for name in names)
+
+
+def many_conditions() -> list[dict[str, Any]]:
+    """Of a sweep over rounding, rate, staleness and correction, as corrections_2026."""
+    return [
+        {
+            "mode": "lagged",
+            "max_staleness": lag,
+            "correction": correction,
+            "lr": rate,
+            "beta1": beta,
+        }
+        for beta in (0.8, 0.9)
+        for rate in (1e-4, 1e-3)
+        for lag in (0, 4, 16)
+        for correction in ("none", "icepop", "kpop")
+    ]
+
+
+@pytest.mark.parametrize("name", ["improvement", "aggregates"])
+def test_very_many_conditions_are_drawn_in_parts_that_share_a_setting(name: str) -> None:
+    made = draw(name, grid(many_conditions(), seeds=(1, 2)))
+    groups = sorted(made.data["group"].unique())
+    assert [group.rpartition(" ")[2] for group in groups] == ["beta1=0.8", "beta1=0.9"]
+    for group in groups:
+        rows = {text for text in made.data[made.data["group"] == group]["condition"]}
+        assert len(rows) == 18 - (name == "improvement"), "the first is what others are against"
+        # Parts that differ, and the one setting that these do not name.
+        assert all("lr=" in row and "beta1" not in row for row in rows)
+        assert "icepop S=4 lr=0.001" in rows
+
+
+def test_long_names_of_rows_leave_room_for_their_panels() -> None:
+    word = "a_correction_of_a_very_long_name"
+    conditions = [
+        {"mode": "lagged", "correction": word, "max_staleness": lag, "algo": algo}
+        for algo in ("grpo", "ppo", "rloo", "copg")
+        for lag in (0, 4)
+    ]
+    long = [each | {"correction": "none"} for each in conditions] + conditions
+    figure = draw("improvement", grid(long, seeds=(1, 2))).figure
+    figure.draw_without_rendering()
+    places = [panel.get_position() for panel in figure.axes]
+    assert len(places) == 4 and len({place.x0 for place in places}) == 1, "one below the other"
+    assert min(place.width for place in places) > 0.5
+
+
+def test_conditions_that_no_part_or_setting_distinguishes_are_called_in_full() -> None:
+    (one, other) = corrections_at((1e-4,), "own")[:2]
+    alike = cells(tables(one, other)).cells * 2
+    assert distinct_names(alike, ["correction"]) == [cell.condition for cell in alike]
+    (own,) = {cell.title(["correction"]) for cell in alike}
+    assert distinct_names(alike[:1], ["correction"]) == [own or "no correction"]
 
 
 def test_settings_that_separate_are_as_few_as_can_be() -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos.corrections.common import CorrectionDefaults
@@ -36,7 +36,10 @@ class ESTR(CorrectionDefaults, limits.Limited, key="correction"):
     )
     corrects: ClassVar[frozenset[Objective]] = frozenset({Objective.token_ratio})
     anchors_at_start: ClassVar[bool] = False
-    reads_entropy: ClassVar[bool] = True
+
+    def with_entropies(self, batch: Batch, entropy_BT: Tensor) -> Batch:
+        """The batch with these, in nats."""
+        return replace(batch, entropy_BT=entropy_BT)
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """One, or zero."""
