@@ -241,6 +241,8 @@ BUDGETS = {
     "corrections": ((256, 256 * 4), (256, 8 * 4)),
     "corrections_2026": ((256, 256 * 4), (128, 8 * 4)),
     "gradient_projection": ((256, 256 * 4), (128, 8 * 4)),
+    "off_policy_methods": ((256, 256 * 4), (128, 8 * 4)),
+    "over_provision": ((256, 256 * 4), (64, 8 * 4)),
     "lag_distribution": ((256, 256 * 4), (256, 8 * 4)),
     "queue_policies": ((256, 256 * 4), (64, 8 * 4)),
     "chats": ((390, 256 * 2), (256, 8 * 2)),
