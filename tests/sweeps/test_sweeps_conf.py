@@ -327,9 +327,35 @@ def test_mismatch_and_staleness_are_crossed_with_each_correction(name: str) -> N
             for values in itertools.product(*Sweep(name).varied.values())
         )
     ]
-    factors = (("none", "fp8_e4m3"), (0, 4), ("none", "truncated_is", "icepop"))
+    factors = (("none", "fp8_e4m3"), (0, 4), ("none", "truncated_is", "icepop", "kpop"))
     assert found == list(itertools.product(*factors))
     assert {c.mode.name for c in Sweep(name).configs()} == {"lagged"}
+
+
+@pytest.mark.parametrize("name", forms("off_policy_methods"))
+def test_methods_have_their_losses_and_corrections_at_one_rate(name: str) -> None:
+    configs = Sweep(name).configs()
+    assert {(c.algo.name, c.correction.name) for c in configs} == {
+        *(("grpo", correction) for correction in ("none", "decoupled", "a3po", "dppo")),
+        *((loss, "none") for loss in ("rloo", "asymre", "tba")),
+        ("vcpo", "ess_scaled"),
+    }
+    assert {c.mode.max_staleness for c in configs} == {0, 16}
+    assert {c.optim.lr for c in configs} == {6e-6 if name == "off_policy_methods" else 6e-4}
+
+
+@pytest.mark.parametrize("name", forms("gradient_projection"))
+def test_every_gradient_is_compared_with_the_last_whatever_the_bound(name: str) -> None:
+    configs = Sweep(name).configs()
+    assert {c.optim.max_gradient_cosine for c in configs} == {0.0, 0.3, 1.0}
+    assert all(c.optim.gradient_cosine and c.correction.name == "none" for c in configs)
+
+
+@pytest.mark.parametrize("name", forms("over_provision"))
+def test_surpluses_are_compared_with_none_in_the_same_mode(name: str) -> None:
+    configs = Sweep(name).configs()
+    assert [c.mode.over_provision for c in configs] == [1.0, 1.5, 2.0]
+    assert {(c.mode.name, c.mode.max_staleness) for c in configs} == {("partial", 4)}
 
 
 @pytest.mark.parametrize("name", forms("single_rollout"))
