@@ -187,7 +187,7 @@ def test_the_committed_benchmark_is_whole_small_and_what_its_page_says() -> None
     assert size < 10 * 2**20
     tables, registries = load_benchmark(), read_registries()
     seeds = tables.runs.groupby(["sweep", "env_id", "condition"])["stage_seed"].nunique()
-    # A grid of 84 conditions was planned with five, and its claims with the power that these have.
+    # A grid of 108 conditions was planned with five, and its claims with the power that these have.
     grid = seeds.index.get_level_values("sweep") == "corrections_2026_nano"
     assert seeds[~grid].min() >= 8 and seeds[grid].min() == 5, seeds[seeds < 8]
     assert set(tables.runs["state"]) == {"finished"}
