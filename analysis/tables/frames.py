@@ -46,11 +46,9 @@ def points_frame(runs: Sequence[Placed], metrics: Sequence[str]) -> pd.DataFrame
     """One row a run and recorded point. metrics: the columns wanted, all if empty. Of a fork, the
     last round that it shares with its parent is the first: its curve leaves the parent's there."""
     rows = [
-        columns(run.record, run.place)
-        | axes_of(row, run.record.facts.step)
-        | metric_values(row, keep)
+        own | axes_of(row, run.record.facts.step) | metric_values(row, keep)
         for run in runs
-        for keep in [metric_columns(run, metrics)]
+        for own, keep in [(columns(run.record, run.place), metric_columns(run, metrics))]
         for row in run.record.rounds[max(0, shared_rounds(run.record.config) - 1) :]
     ]
     return make_frame(rows, [*key_columns(runs), *AXES])
@@ -60,20 +58,13 @@ def versions_frame(runs: Sequence[Placed], metrics: Sequence[str]) -> pd.DataFra
     """One row a run and evaluated version, with the axes at which the version was ready."""
     rows = []
     for run in runs:
-        axes, own = (
-            VersionAxes(run.record, optimizer_steps_per_round(run.place)),
-            metric_columns(run, metrics),
-        )
+        axes = VersionAxes(run.record, optimizer_steps_per_round(run.place))
+        own, keep = columns(run.record, run.place), metric_columns(run, metrics)
         for row in run.record.evals:
             version = int(row["version"])
             point, _ = axes.at(version)
             place = {"label": row.get("label", ""), "version": version}
-            rows.append(
-                columns(run.record, run.place)
-                | place
-                | point
-                | metric_values(drop_own_columns(row), own)
-            )
+            rows.append(own | place | point | metric_values(drop_own_columns(row), keep))
     return make_frame(rows, [*key_columns(runs), *OWN, *AXES])
 
 

@@ -63,15 +63,20 @@ def read_one(path: Path) -> Reading:
 
 
 def rows_by_run(frame: pd.DataFrame) -> dict[str, list[Row]]:
-    """The recorded rows of each run, in order, under the names of its source. Columns up to the
-    last axis are left out: they describe the run, or are derived from the columns after them."""
+    """The recorded rows of each run, in order, under the names of its source: empty values left
+    out. Columns up to the last axis are left out: they describe the run, or are derived from the
+    columns after them."""
     names = list(frame.columns)
-    own = [name for name in OWN if name in names]
-    kept = frame[["run", *own, *names[names.index(LAST_AXIS) + 1 :]]]
-    return {
-        str(run): [recorded_values(row) for row in rows.to_dict("records")]
-        for run, rows in kept.groupby("run", sort=False)
-    }
+    labels = [name for name in OWN if name in names]
+    metrics = names[names.index(LAST_AXIS) + 1 :]
+    columns = [frame[name].tolist() for name in labels]
+    columns += [recorded_values(frame[name]) for name in metrics]
+    shown = [*labels, *(name.removeprefix(METRIC) for name in metrics)]
+    found: dict[str, list[Row]] = {}
+    for run, *cells in zip(frame["run"], *columns, strict=True):
+        row = {name: value for name, value in zip(shown, cells, strict=True) if value is not None}
+        found.setdefault(str(run), []).append(row)
+    return found
 
 
 def record_of(
@@ -118,14 +123,22 @@ def whole_cell(row: Mapping[Any, Any], name: str, path: Path) -> int | None:
     return number
 
 
-def recorded_values(row: Mapping[Any, Any]) -> Row:
-    """The recorded values of a row: empty ones left out, whole numbers as int."""
-    named = {str(name).removeprefix(METRIC): value for name, value in row.items() if name != "run"}
-    label = {name: named.pop(name) for name in OWN if name in named}
-    return label | {name: plain(value) for name, value in named.items() if not is_empty(value)}
+def recorded_values(column: pd.Series) -> list[Any]:
+    """The values of a column: None for those that were not recorded, whole numbers as int."""
+    if column.dtype != np.float64:
+        return [None if is_empty(value) else plain(value) for value in column]
+    numbers = column.to_numpy()
+    values: list[Any] = numbers.tolist()
+    for place in np.flatnonzero(np.isnan(numbers)):
+        values[place] = None
+    is_whole = (np.abs(numbers) <= EXACT) & (numbers == np.floor(numbers))
+    for place in np.flatnonzero(is_whole):
+        values[place] = int(values[place])
+    return values
 
 
 def plain(value: Any) -> Any:
+    """A cell of a column of several kinds."""
     if isinstance(value, np.generic):
         value = value.item()
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= EXACT
