@@ -250,7 +250,6 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano
 	$(MAKE) benchmark-sweep SWEEP=gradient_projection_nano
 	$(MAKE) benchmark-sweep SWEEP=off_policy_methods_nano
-	$(MAKE) benchmark-sweep SWEEP=over_provision_nano
 	$(MAKE) benchmark-sweep SWEEP=prompt_pools_nano
 	$(MAKE) benchmark-sweep SWEEP=adapters_nano
 	$(BIN)/rlhf-lab train reward=task_rule algo=grpo run.group_size=4 optim.lr=2e-4 run.updates=128 stage_seed=102 seed=102 \
