@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import wrap
+from textwrap import fill, wrap
 
 from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.comparison.selection import Cell
@@ -59,7 +59,8 @@ def aggregate_bars(families: Sequence[Family]) -> FigureBuilder:
         counts = [text.get_text().rpartition(" (n=")[2] for text in row[0].get_yticklabels()]
         texts = map(" (n=".join, zip(shown_names(conditions), counts, strict=True))
         row[0].set_yticks(range(len(counts)), ["\n".join(wrap(text, LETTERS)) for text in texts])
-        row[0].set_title(f"{builder.group}: {label(WIN_RATE)}")
+        # Beside it are other panels, which a long title would push away.
+        row[0].set_title(fill(f"{in_words(builder.group)}: {label(WIN_RATE)}", LETTERS))
     return builder
 
 

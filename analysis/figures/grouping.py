@@ -17,6 +17,7 @@ KEYS = (
 ).split()
 # Conditions of one panel: rows that a page can hold beside others.
 MOST = 30
+ROUNDED = "generator.round_weights"
 # Settings that make environments, over which conditions are put together.
 SCALES = ("model.", "proxy.", "task.")
 
@@ -81,7 +82,8 @@ def comparable(groups: Sequence[Sequence[Cell]]) -> list[Family]:
 def rank(cell: Cell) -> tuple[object, ...]:
     """The freshest first: no correction, sync, the trainer's own weights, small N, S, T and K."""
     parts = cell.parts
-    is_rounded = value_of(cell, "generator.round_weights") not in (None, "none")
+    # Older runs lack the key.
+    is_rounded = dict(settings_of(cell)).get(ROUNDED, "none") != "none"
     first = (
         *(str(parts["algo"]), parts["correction"] != "none", parts["mode"] != "sync", is_rounded),
     )

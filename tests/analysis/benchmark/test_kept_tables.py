@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.experiment.registry import conf_folder
-from rlhf_lab_analysis.benchmark.kept import load_benchmark, load_weak
+from rlhf_lab_analysis.benchmark.kept import COLLAPSES, load_benchmark, load_weak
 from rlhf_lab_analysis.comparison.families import settings_of
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all, decide_claim
@@ -245,3 +246,15 @@ def test_the_gates_stop_the_seed_that_made_verdicts_undecided(whole: Tables) -> 
     of_task = whole.runs[whole.runs["task"] == "tldr_nano"]
     assert not {2, 15, 21, 25, 35, 36} & set(of_task["stage_seed"])
     assert gated(registry, whole)[1] == [] and not len(gated(registry, weak)[0].runs)
+
+
+def test_old_samples_repeat_the_last_gradient_as_the_page_has_it() -> None:
+    names = ["algo", "exp_name", "max_staleness", "update/gradient_cosine"]
+    points = pd.read_parquet(COLLAPSES, columns=names)
+    grpo = points[(points["algo"] == "grpo") & points["exp_name"].str.endswith("lr=0.0003")]
+    medians = grpo.groupby("max_staleness")["update/gradient_cosine"].median()
+    page = " ".join((ROOT / "docs" / "benchmark.md").read_text().split())
+    assert (
+        f"of GRPO is {medians[0]:.2f} with fresh samples and {medians[16]:.2f} with samples 16 "
+        "rounds old"
+    ) in page
