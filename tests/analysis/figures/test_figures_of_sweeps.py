@@ -29,14 +29,8 @@ FOR_ANY = ("aggregates", "differences", "frontier", "pareto")
 # win-rate; catching up is figure 3 of its runs. The others are read as differences of conditions.
 WITHOUT_FIGURE = (
     *("kl_frontier", "compute_optimal", "catch_up", "learning_rate", "replay"),
-    *(
-        "mismatch_staleness",
-        "corrections_2026",
-        "gradient_projection",
-        "distill",
-        "prompt_pools",
-        "single_rollout",
-    ),
+    *("mismatch_staleness", "corrections_2026", "gradient_projection", "distill", "prompt_pools"),
+    *("single_rollout", "off_policy_methods", "over_provision"),
     "adapters",
 )
 OF_SWEEPS = [
