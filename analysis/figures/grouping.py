@@ -54,13 +54,16 @@ def by_algo(cells: Sequence[Cell]) -> list[Family]:
 def in_parts(families: Sequence[Family]) -> list[Family]:
     """The families, each with more than MOST conditions in parts that are equal in a setting: the
     one that divides it into the fewest, whichever scale the policy has."""
-    found = []
-    for family in families:
-        conditions = {cell.condition for cell in family.cells}
-        key = dividing_key(family) if len(conditions) > MOST else ""
-        groups = group_by(family.cells, lambda cell: dict(settings_of(cell)).get(key))
-        found += in_parts(comparable(groups)) if len(groups) > 1 else [family]
-    return found
+    return [part for family in families for part in parts_of(family)]
+
+
+def parts_of(family: Family) -> list[Family]:
+    """The family itself if it is small enough, or if nothing divides it."""
+    conditions = {cell.condition for cell in family.cells}
+    key = dividing_key(family) if len(conditions) > MOST else ""
+    if not key:
+        return [family]
+    return in_parts(comparable(group_by(family.cells, lambda cell: dict(settings_of(cell))[key])))
 
 
 def dividing_key(family: Family) -> str:
@@ -71,7 +74,8 @@ def dividing_key(family: Family) -> str:
         for key in set.intersection(*(set(each) for each in settings))
         if not key.startswith(SCALES)
     }
-    return min((key for key in sorted(values) if values[key] > 1), key=values.__getitem__, default="")
+    varied = [key for key in sorted(values) if values[key] > 1]
+    return min(varied, key=values.__getitem__, default="")
 
 
 def comparable(groups: Sequence[Sequence[Cell]]) -> list[Family]:
@@ -112,7 +116,8 @@ def distinct_names(cells: Sequence[Cell], keys: Sequence[str]) -> list[str]:
     where no setting does."""
     short = [cell.title(keys) for cell in cells]
     settings = [dict(settings_of(cell)) for cell in cells]
-    more = separating_keys([{"": name} | own for name, own in zip(short, settings, strict=True)], [""])
+    named = [{"": name} | own for name, own in zip(short, settings, strict=True)]
+    more = separating_keys(named, [""])
     names = [
         " ".join([name, *(setting_name(key, own) for key in more[1:])]).strip() or "no correction"
         for name, own in zip(short, settings, strict=True)
@@ -120,9 +125,7 @@ def distinct_names(cells: Sequence[Cell], keys: Sequence[str]) -> list[str]:
     return names if len({*names}) == len(names) else [cell.condition for cell in cells]
 
 
-def separating_keys(
-    settings: Sequence[Mapping[str, str]], begun: Sequence[str] = ()
-) -> list[str]:
+def separating_keys(settings: Sequence[Mapping[str, str]], begun: Sequence[str] = ()) -> list[str]:
     """Few keys of which no two of these settings have the same values, as far as any differ: those
     of `begun`, then at each step the one that separates most, the first by name among equals."""
     names = sorted({key for each in settings for key in each})
