@@ -88,9 +88,8 @@ def rank(cell: Cell) -> tuple[object, ...]:
     parts = cell.parts
     # Older runs lack the key.
     is_rounded = dict(settings_of(cell)).get(ROUNDED, "none") != "none"
-    first = (
-        *(str(parts["algo"]), parts["correction"] != "none", parts["mode"] != "sync", is_rounded),
-    )
+    mode = (parts["mode"] != "sync", is_rounded)
+    first = (str(parts["algo"]), parts["correction"] != "none", *mode)
     numbers = ("max_staleness", "updates_per_round", "passes", "group_size")
     return (*first, *(order(parts[name] or 0) for name in numbers), cell.condition, cell.env)
 

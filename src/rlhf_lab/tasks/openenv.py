@@ -25,7 +25,7 @@ class OpenEnv(TextGames):
     name: str = limits.name(PACKAGE)
     env_id: str = limits.option("http://127.0.0.1:8000", about="Address of the running server.")
     config: str = limits.option(
-        "{}", about="Arguments of the server's reset beside the seed, a JSON object as text."
+        "{}", about="Arguments of the server's reset other than the seed, a JSON object as text."
     )
     action_field: str = limits.option(
         "message", about="Field of the server's actions that the policy's text goes to."
