@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rlhf_lab_analysis.benchmark.claims import power_text
-from rlhf_lab_analysis.comparison.families import settings_of
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
@@ -79,7 +78,11 @@ def row(one: Decision) -> tuple[str, ...]:
 def distinct_text(selection: Selection) -> str:
     """How many different training runs these are: sweeps share conditions, and runs of the same
     settings and seed count once in every comparison."""
-    runs = [(cell.env, settings_of(cell), seed) for cell in selection.cells for seed in cell.seeds]
+    runs = [
+        (cell.env, tuple(cell.settings.items()), seed)
+        for cell in selection.cells
+        for seed in cell.seeds
+    ]
     twice = len(runs) - len({*runs})
     if not twice:
         return "No two of them have the same settings and seeds."

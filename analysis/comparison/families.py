@@ -8,9 +8,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from rlhf_lab_analysis.comparison.selection import Cell, Selection
-from rlhf_lab_analysis.tables.group_checks import compared_settings
 
-SNAPSHOTS = "eval.snapshots"
 # A part, and the keys of the config that change with it; one with a dot at its end is a group's.
 KEYS: Mapping[str, tuple[str, ...]] = {
     "updates_per_round": ("run.updates_per_round",),
@@ -40,20 +38,13 @@ def keys_of(name: str) -> tuple[str, ...]:
     return KEYS.get(name, (name,))
 
 
-def settings_of(cell: Cell) -> Settings:
-    """The settings of a condition's runs by dotted key, without seeds and without the number of
-    evaluations, which does not change the training."""
-    first = cell.configs[cell.seeds[0]]
-    return tuple(item for item in sorted(compared_settings(first).items()) if item[0] != SNAPSHOTS)
-
-
 def rest_of(cell: Cell, varied: Iterable[str]) -> Settings:
     """The settings that must be the same between conditions that differ in these parts."""
     keys = {key for name in varied for key in keys_of(name)}
     groups = tuple(key for key in keys if key.endswith("."))
     return tuple(
         item
-        for item in settings_of(cell)
+        for item in cell.settings.items()
         if item[0] not in keys and f"{item[0]}." not in groups and not item[0].startswith(groups)
     )
 
@@ -68,7 +59,7 @@ def drop_shared(cells: Sequence[Cell]) -> list[Cell]:
     the one with the most evaluated versions, else the first."""
     found: dict[tuple[str, Settings], Cell] = {}
     for cell in cells:
-        key = (cell.env, settings_of(cell))
+        key = (cell.env, tuple(cell.settings.items()))
         if key not in found or versions(cell) > versions(found[key]):
             found[key] = cell
     return list(found.values())
@@ -94,7 +85,7 @@ class Family:
     @cached_property
     def settings(self) -> dict[str, str]:
         """The settings by dotted key that all conditions have in common."""
-        return in_common([dict(settings_of(cell)) for cell in self.cells])
+        return in_common([cell.settings for cell in self.cells])
 
     def values(self, part: str) -> list[Any]:
         """The values of a part among the conditions, in order."""

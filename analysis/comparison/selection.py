@@ -17,11 +17,13 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.conditions import LETTERS, NUMBERS, PARTS, TUNING
 from rlhf_lab_analysis.sources.record import look_up
 from rlhf_lab_analysis.statistics.curves import RunCurve, curve_of
+from rlhf_lab_analysis.tables.group_checks import compared_settings
 from rlhf_lab_analysis.tables.table import Tables
 
 # What a run is missing that was cut short is its end, by which it would be compared.
 ENDED = ("finished", "unknown")
 KEY = ["sweep", "env_id", "condition"]
+SNAPSHOTS = "eval.snapshots"
 Key: TypeAlias = tuple[str, str, str]
 Seeds: TypeAlias = tuple[int, int]
 
@@ -74,6 +76,13 @@ class Cell:
     @cached_property
     def configs(self) -> dict[int, Mapping[str, Any]]:
         return {seed: json.loads(row["config"]) for seed, row in self.runs.items()}
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """The settings of the runs by dotted key, in order, without seeds and without the number of
+        evaluations, which does not change the training."""
+        found = compared_settings(self.configs[self.seeds[0]])
+        return {key: found[key] for key in sorted(found) if key != SNAPSHOTS}
 
     def config(self, key: str) -> Any:
         """The value that all seeds have at a dotted key, None if none has it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import combinations
 
 from rlhf_lab_analysis.comparison.families import (
@@ -10,7 +10,6 @@ from rlhf_lab_analysis.comparison.families import (
     drop_shared,
     order,
     rest_of,
-    settings_of,
     value_of,
 )
 from rlhf_lab_analysis.comparison.selection import Cell
@@ -55,10 +54,9 @@ def split(cells: Sequence[Cell], keys: Sequence[str]) -> list[list[Cell]]:
 
 
 def settings_at(cell: Cell, keys: Sequence[str]) -> tuple[str | None, ...]:
-    settings: Mapping[str, str] = dict(settings_of(cell))
-    return tuple(settings.get(key) for key in keys)
+    return tuple(cell.settings.get(key) for key in keys)
 
 
 def differences(one: Cell, other: Cell) -> set[str]:
     """The settings in which two conditions differ."""
-    return {key for key, _ in {*settings_of(one)} ^ {*settings_of(other)}}
+    return {key for key, _ in one.settings.items() ^ other.settings.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from rlhf_lab_analysis.comparison.families import Family, order, settings_of, value_of
+from rlhf_lab_analysis.comparison.families import Family, order, value_of
 from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.families import group_by
 from rlhf_lab_analysis.figures.style import plain
@@ -63,12 +63,12 @@ def parts_of(family: Family) -> list[Family]:
     key = dividing_key(family) if len(conditions) > MOST else ""
     if not key:
         return [family]
-    return in_parts(comparable(group_by(family.cells, lambda cell: dict(settings_of(cell))[key])))
+    return in_parts(comparable(group_by(family.cells, lambda cell: cell.settings[key])))
 
 
 def dividing_key(family: Family) -> str:
     """The setting of fewest values among those that all conditions have and that vary."""
-    settings = [dict(settings_of(cell)) for cell in family.cells]
+    settings = [cell.settings for cell in family.cells]
     values = {
         key: len({each[key] for each in settings})
         for key in set.intersection(*(set(each) for each in settings))
@@ -87,7 +87,7 @@ def rank(cell: Cell) -> tuple[object, ...]:
     """The freshest first: no correction, sync, the trainer's own weights, small N, S, T and K."""
     parts = cell.parts
     # Older runs lack the key.
-    is_rounded = dict(settings_of(cell)).get(ROUNDED, "none") != "none"
+    is_rounded = cell.settings.get(ROUNDED, "none") != "none"
     mode = (parts["mode"] != "sync", is_rounded)
     first = (str(parts["algo"]), parts["correction"] != "none", *mode)
     numbers = ("max_staleness", "updates_per_round", "passes", "group_size")
@@ -114,7 +114,7 @@ def distinct_names(cells: Sequence[Cell], keys: Sequence[str]) -> list[str]:
     """A name for each condition by these parts, with as few settings as make each unique; all of it
     where no setting does."""
     short = [cell.title(keys) for cell in cells]
-    settings = [dict(settings_of(cell)) for cell in cells]
+    settings = [cell.settings for cell in cells]
     named = [{"": name} | own for name, own in zip(short, settings, strict=True)]
     more = separating_keys(named, [""])
     names = [

@@ -66,7 +66,7 @@ def in_rows(
     """
     every = families[0].among or families
     names = [plain(each.title([key for key in title if key in each.shared])) for each in every]
-    distinct = dict(zip((each.cells for each in every), distinct_names(every, names), strict=True))
+    distinct = dict(zip((each.cells for each in every), distinct_titles(every, names), strict=True))
     for family, row in zip(families, axes, strict=True):
         builder.group = distinct[family.cells]
         letters = int(LETTERS_AN_INCH * builder.figure.get_figwidth())
@@ -74,7 +74,7 @@ def in_rows(
         yield family, row
 
 
-def distinct_names(families: Sequence[Family], names: Sequence[str]) -> list[str]:
+def distinct_titles(families: Sequence[Family], names: Sequence[str]) -> list[str]:
     """The names, with more parts and settings where several families have the same one."""
     distinct = []
     for family, name in zip(families, names, strict=True):

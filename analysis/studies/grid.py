@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.comparison.families import rest_of, settings_of
+from rlhf_lab_analysis.comparison.families import rest_of
 from rlhf_lab_analysis.comparison.selection import Cell
 
 # Settings in which the runs of one table may differ; they differ in their seed too.
@@ -84,7 +84,7 @@ def join_conditions(first: Cell, second: Cell, position: tuple[str, Column]) -> 
             f"seed={twice[0]} of {name} occurs twice, in {place_of(first, twice[0])} and "
             f"{place_of(second, twice[0])}: pass one of them"
         )
-    if first.parts["mode"] == second.parts["mode"] and settings_of(first) != settings_of(second):
+    if first.parts["mode"] == second.parts["mode"] and first.settings != second.settings:
         raise UserError(
             f"{name} has other settings in {place_of(second)} than in {place_of(first)}: pass one "
             "of them"

@@ -16,7 +16,6 @@ import yaml
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab_analysis.benchmark.kept import COLLAPSES, load_benchmark, load_weak
-from rlhf_lab_analysis.comparison.families import settings_of
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all, decide_claim
 from rlhf_lab_analysis.comparison.registry.definitions import (
@@ -211,8 +210,9 @@ def jobs_of_target() -> dict[str, list[list[str]]]:
         for seeds in ("seed", "stage_seed"):
             grid.pop(seeds, None)
         choices = [[f"{key}={value}" for value in str(of).split(",")] for key, of in grid.items()]
-        # Later looks add seeds to jobs that are there already.
-        jobs.setdefault(sweep, [list(job) for job in itertools.product(*choices)])
+        # Later looks add seeds to jobs that are there already, or conditions.
+        found = jobs.setdefault(sweep, [])
+        found += [job for job in map(list, itertools.product(*choices)) if job not in found]
     return jobs
 
 
@@ -222,7 +222,7 @@ def test_the_target_trains_what_is_kept(every: Selection) -> None:
     jobs = jobs_of_target()
     assert set(jobs) == {cell.sweep for cell in every.cells}
     for sweep, lists in jobs.items():
-        there = {settings_of(cell) for cell in every.only(sweep=sweep).cells}
+        there = {tuple(cell.settings.items()) for cell in every.only(sweep=sweep).cells}
         # Options that are newer than the tables have no place in them.
         keys = {key for settings in there for key, _ in settings} - CHANGED
         made = []
