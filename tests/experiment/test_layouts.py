@@ -73,6 +73,7 @@ WORK = Workload(
     shares_prompts=True,
     prompt=320,
     response=45,
+    observed=0,
     longest=565,
     groups=512,
     group_size=2,
@@ -266,7 +267,25 @@ def test_a_config_becomes_its_workload(make_config: MakeConfig) -> None:
 
 
 def test_lengths_can_be_given() -> None:
-    assert WORK.with_lengths(100, None).update_tokens == 512 * 100 + 1024 * 45
+    assert WORK.with_lengths(100, None, None).update_tokens == 512 * 100 + 1024 * 45
+    assert WORK.with_lengths(None, None, 7).update_tokens == 512 * 320 + 1024 * (45 + 7)
+
+
+def test_observations_are_read_and_not_decoded(make_config: MakeConfig) -> None:
+    own = choice("1x1:1+0", engine="single")
+    episodes = WORK.with_lengths(None, 45, 55)
+    # Read once each behind a prompt of 320, in the middle of 100 tokens.
+    read = 1024 * 55 * WORK.policy.reading(320 + 50) / (seconds.READING_SHARE * H200.bfloat16)
+    found = seconds.generation(episodes, own, H200, 1)
+    decoded = dataclasses.replace(WORK, response=100)
+    of_prompts = 512 * 320 * WORK.policy.reading(160) / (seconds.READING_SHARE * H200.bfloat16)
+    steps = seconds.generation(decoded, own, H200, 1) - of_prompts
+    assert found - of_prompts - read == pytest.approx(steps * 45 / 100)
+    assert seconds.updating(episodes, own, H200) < seconds.updating(decoded, own, H200)
+    config = make_config("task=ask_nano", "algo=grpo", "run.group_size=4")
+    work = workload_of(config)
+    assert work.observed == config.task.max_turns * config.task.max_observation_tokens > 0
+    assert work.longest == work.prompt + work.response + work.observed
 
 
 def plan(*arguments: str) -> int:
@@ -327,6 +346,7 @@ def test_the_error_for_a_run_is_printed(
             "step": round_,
             "total/prefill_tokens": 40 * round_,
             "total/generated_tokens": 24 * round_,
+            "total/observed_tokens": 8 * round_,
         }
         for round_ in range(1, 5)
     ]

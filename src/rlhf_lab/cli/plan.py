@@ -43,6 +43,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--nodes", type=int, default=1, metavar="N", help="nodes (1)")
     add("--prompt-tokens", type=float, metavar="N", help="mean length of prompts (the longest)")
     add("--response-tokens", type=float, metavar="N", help="mean length of responses (the longest)")
+    text = "mean length of the observations of an episode (the longest)"
+    add("--observed-tokens", type=float, metavar="N", help=text)
     add("--rows", type=int, default=10, metavar="N", help="layouts to print (10)")
     text = "write the fastest layout there as a virtual cluster, for mode=virtual"
     add("--cluster", type=Path, metavar="FILE", help=text)
@@ -76,10 +78,11 @@ def require_counts(options: argparse.Namespace) -> None:
     for name, most in (("devices", MOST_DEVICES), ("nodes", MOST_NODES)):
         if not 1 <= getattr(options, name) <= most:
             raise UserError(f"--{name} {getattr(options, name)}: choose 1 to {most}")
-    for name in ("prompt_tokens", "response_tokens"):
+    for name, least in (("prompt_tokens", 1), ("response_tokens", 1), ("observed_tokens", 0)):
         number = getattr(options, name)
-        if number is not None and not 1 <= number <= 1e7:
-            raise UserError(f"--{name.replace('_', '-')} {number:g}: choose 1 to 10 million tokens")
+        if number is not None and not least <= number <= 1e7:
+            text = f"--{name.replace('_', '-')} {number:g}: choose {least} to 10 million tokens"
+            raise UserError(text)
 
 
 def with_config(overrides: Sequence[str], act: Callable[[Config], None]) -> None:
@@ -110,7 +113,8 @@ def search(
     from rlhf_lab.experiment.planning.layouts.workload import workload_of
 
     gpu = named(options.gpu)
-    work = workload_of(config).with_lengths(options.prompt_tokens, options.response_tokens)
+    given = (options.prompt_tokens, options.response_tokens, options.observed_tokens)
+    work = workload_of(config).with_lengths(*given)
     chosen = [parsed(text) for text in layouts] or list(layouts_of(options.nodes, options.devices))
     pairs = [text.partition("=")[::2] for text in overrides]
     fixed = {key: value for key, value in pairs if key in FIXABLE and value not in OPEN}

@@ -27,7 +27,7 @@ def rates_of(work: Workload, choice: Choice, gpu: Gpu) -> dict[str, float]:
     those of its updates with the reference's pass."""
     policy, parallel = work.policy, choice.tensor_parallel
     bandwidth = DECODING_SHARE * gpu.bandwidth * parallel
-    context = work.prompt + work.response / 2
+    context = work.prompt + work.behind_prompt / 2
     launches = policy.layers * STEP_OPERATIONS * gpu.graph_node
     flops = READING_SHARE * gpu.flops(choice.dtype) * parallel
     trainers = choice.layout.trainers
@@ -41,7 +41,7 @@ def rates_of(work: Workload, choice: Choice, gpu: Gpu) -> dict[str, float]:
         "step_seconds_per_sequence": choice.bytes * policy.kv_elements * context / bandwidth,
         "prefill_tokens_per_second": flops / policy.reading(work.prompt / 2),
         "round_seconds": 0.0,
-        "train_tokens_per_second": work.rows * (work.prompt + work.response) / seconds,
+        "train_tokens_per_second": work.rows * (work.prompt + work.behind_prompt) / seconds,
         "sync_seconds": weight_sync(work, choice, gpu),
     }
 
@@ -75,8 +75,7 @@ def comments_of(work: Workload, choice: Choice, gpu: Gpu) -> list[str]:
     """What a cluster was planned for, and how a smaller run stands for it."""
     return [
         f"layout={choice.layout} of {gpu.name}, planned by `rlhf-lab plan`.",
-        f"Rounds of {work.rows} prompts of {work.prompt:g} and responses of {work.response:g} "
-        "tokens. A smaller run stands for",
+        f"Rounds of {work.rows} samples: {work.lengths}. A smaller run stands for",
         "them by row_scale (samples of a round for each of its own), length_scale and prompt_scale "
         "(tokens for each of its own).",
     ]

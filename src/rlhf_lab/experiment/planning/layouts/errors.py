@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import response_tokens
+from rlhf_lab.experiment.derived import sample_tokens
 from rlhf_lab.experiment.layout import Layout
 from rlhf_lab.experiment.planning.layouts.choice import Choice
 from rlhf_lab.experiment.planning.layouts.gpus import Gpu
@@ -27,7 +28,14 @@ from rlhf_lab.runs.schema import Amount
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
-Totals = TypedDict("Totals", {"total/generated_tokens": Amount, "total/prefill_tokens": Amount})
+Totals = TypedDict(
+    "Totals",
+    {
+        "total/generated_tokens": Amount,
+        "total/prefill_tokens": Amount,
+        "total/observed_tokens": NotRequired[Amount],
+    },
+)
 
 
 def show_errors(folder: Path, config: Config, work: Workload, gpu: Gpu, console: Console) -> None:
@@ -46,16 +54,21 @@ def show_errors(folder: Path, config: Config, work: Workload, gpu: Gpu, console:
     console.table(title, ("part", "predicted", "measured", "error"), rows)
 
 
-def mean_lengths(folder: Path, work: Workload) -> tuple[float, float]:
-    """Mean tokens of the prompts that a run read and of the responses that it generated."""
+def mean_lengths(folder: Path, work: Workload) -> tuple[float, float, float]:
+    """Mean tokens of the prompts that a run read, of the responses that it generated, and of the
+    observations of an episode. What segments read again counts as prompts."""
     path = folder / METRICS
     rows = list(metrics(folder))
     if not rows:
         raise UserError(f"{path} has no rows: train again, a few rounds suffice")
     totals = checked(rows[-1], Totals, path)
+    observed = totals.get("total/observed_tokens", 0)
+    prompts = totals["total/prefill_tokens"] - observed
+    samples = len(rows) * work.rows
     return (
-        totals["total/prefill_tokens"] / (len(rows) * work.groups),
-        totals["total/generated_tokens"] / (len(rows) * work.rows),
+        prompts / (len(rows) * work.groups),
+        totals["total/generated_tokens"] / samples,
+        observed / samples,
     )
 
 
@@ -76,7 +89,7 @@ def layout_of_run(config: Config, trainers: int) -> Layout:
 def choice_of(config: Config, layout: Layout, device: str) -> Choice:
     """How a config is placed by a layout. device: what `auto` means, cpu or cuda."""
     generator, engine = config.generator, config.engine.on(device)
-    longest = config.task.max_prompt_tokens + response_tokens(config)
+    longest = config.task.max_prompt_tokens + sample_tokens(config)
     return Choice(
         layout,
         engine.name,

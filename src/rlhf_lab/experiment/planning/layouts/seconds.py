@@ -46,7 +46,7 @@ def seconds_of(work: Workload, choice: Choice, gpu: Gpu, kv_rows: int) -> RoundS
     """A round of a long run. kv_rows: samples that one generator decodes at once."""
     generate = generation(work, choice, gpu, kv_rows)
     score = sum(
-        reading(work, choice, gpu, scorer, work.rows * (work.prompt + work.response), 1)
+        reading(work, choice, gpu, scorer, work.rows * (work.prompt + work.behind_prompt), 1)
         for scorer in work.scorers
     )
     reference = 0.0
@@ -109,16 +109,18 @@ def updating(work: Workload, choice: Choice, gpu: Gpu) -> float:
 
 
 def generation(work: Workload, choice: Choice, gpu: Gpu, kv_rows: int) -> float:
-    """Seconds in which all samples of a round are written: prompts are read once for a group, then
-    steps read the weights and the cache once for all rows that are decoded together."""
+    """Seconds in which all samples of a round are written: prompts are read once for a group and
+    observations once, then steps read the weights and the cache once for all rows that are decoded
+    together."""
     policy = work.policy
     rows = -(-work.rows // choice.engines)
     together = max(1, min(rows, kv_rows))
     waves = rows / together
     speed = READING_SHARE * gpu.flops(choice.dtype) * choice.tensor_parallel
     prompts = work.groups / choice.engines * work.prompt
+    context = work.prompt + work.behind_prompt / 2
     prefill = prompts * policy.reading(work.prompt / 2) / speed
-    context = work.prompt + work.response / 2
+    prefill += rows * work.observed * policy.reading(context) / speed
     cache = together * context * policy.kv_elements
     moved = choice.bytes * (policy.parameters + cache) / choice.tensor_parallel
     operations = together * (policy.reading(context) + policy.head)

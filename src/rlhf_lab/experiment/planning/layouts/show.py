@@ -62,9 +62,8 @@ def show_layouts(
     console.table(title, COLUMNS, [cells(plan, work) for plan in plans[:most]], NARROW)
     console.print(f"  {ASSUMED}")
     console.print(
-        f"  prompts of {work.prompt:g} and responses of {work.response:g} tokens in the mean, "
-        f"{work.rows} samples a round, {work.num_rounds} rounds, mode.max_staleness="
-        f"{work.staleness}"
+        f"  {work.lengths} in the mean, {work.rows} samples a round, {work.num_rounds} rounds, "
+        f"mode.max_staleness={work.staleness}"
     )
     fastest = plans[0]
     cheapest = min(plans, key=lambda plan: plan.device_seconds)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import reference_groups, response_tokens
+from rlhf_lab.experiment.derived import (
+    observation_tokens,
+    reference_groups,
+    response_tokens,
+    sample_tokens,
+)
 from rlhf_lab.experiment.planning.layouts.shapes import ModelShape, shape_of_model
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.rewards.options import num_proxies, parts
@@ -18,9 +23,11 @@ SCORING = "reward"
 class Workload:
     """The sizes of a round.
 
-    prompt, response: mean tokens of each; longest: most tokens of both. rows: generated in a round;
-    trained_rows: those of one update; updates: of one round. value_models: trained networks beside
-    the policy. reads_reference: whether log-probs under the reference are computed for all rows.
+    prompt, response: mean tokens of each. observed: mean tokens that the environment of an episode
+    writes between the turns of a response. longest: most tokens of all three. rows: generated in a
+    round; trained_rows: those of one update; updates: of one round. value_models: trained networks
+    beside the policy. reads_reference: whether log-probs under the reference are computed for all
+    rows.
     """
 
     policy: ModelShape
@@ -31,6 +38,7 @@ class Workload:
     shares_prompts: bool
     prompt: float
     response: float
+    observed: float
     longest: int
     groups: int
     group_size: int
@@ -58,11 +66,25 @@ class Workload:
 
     def tokens(self, groups: int, rows: int) -> float:
         prompts = groups if self.shares_prompts else rows
-        return prompts * self.prompt + rows * self.response
+        return prompts * self.prompt + rows * self.behind_prompt
 
-    def with_lengths(self, prompt: float | None, response: float | None) -> Workload:
+    @property
+    def lengths(self) -> str:
+        """Mean lengths in words."""
+        observed = f", observations of {self.observed:g}" if self.observed else ""
+        return f"prompts of {self.prompt:g}, responses of {self.response:g}{observed} tokens"
+
+    @property
+    def behind_prompt(self) -> float:
+        """Mean tokens of a response with its observations."""
+        return self.response + self.observed
+
+    def with_lengths(
+        self, prompt: float | None, response: float | None, observed: float | None
+    ) -> Workload:
         """The same with other mean lengths, where they are given."""
-        return replace(self, prompt=prompt or self.prompt, response=response or self.response)
+        given = {"prompt": prompt, "response": response, "observed": observed}
+        return replace(self, **{name: mean for name, mean in given.items() if mean is not None})
 
 
 def workload_of(config: Config) -> Workload:
@@ -75,7 +97,7 @@ def workload_of(config: Config) -> Workload:
     per_group = 2 if trains_pairs(config) else size
     chunk = config.generator.chunk_groups
     groups = run.groups_generated
-    longest = config.task.max_prompt_tokens + response_tokens(config)
+    longest = config.task.max_prompt_tokens + sample_tokens(config)
     return Workload(
         policy=shape_of_model(config.model, vocabulary),
         scorers=scorers_of(config, vocabulary),
@@ -85,6 +107,7 @@ def workload_of(config: Config) -> Workload:
         shares_prompts=config.engine.share_prompts,
         prompt=config.task.max_prompt_tokens,
         response=response_tokens(config),
+        observed=observation_tokens(config),
         longest=longest,
         groups=groups,
         group_size=size,
