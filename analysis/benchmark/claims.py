@@ -34,10 +34,11 @@ def run(given: argparse.Namespace, console: Console) -> None:
     for registry in read_registries(given.claims):
         kept, failed = gated(registry, tables)
         found = decide_all(registry, cells(kept), Criteria())
-        console.table(f"{registry.paper}: {registry.title}", COLUMNS, rows_of(found, given.only))
-        for line in lines_of(found, given.only):
-            console.print(line)
-        for line in failed:
+        rows, lines = rows_of(found, given.only), lines_of(found, given.only)
+        if not rows and not lines:
+            continue
+        console.table(f"{registry.paper}: {registry.title}", COLUMNS, rows)
+        for line in (*lines, *failed):
             console.print(line)
 
 

@@ -59,23 +59,35 @@ def in_parts(families: Sequence[Family]) -> list[Family]:
 
 def parts_of(family: Family) -> list[Family]:
     """The family itself if it is small enough, or if nothing divides it."""
-    conditions = {cell.condition for cell in family.cells}
-    key = dividing_key(family) if len(conditions) > MOST else ""
-    if not key:
+    if len({cell.condition for cell in family.cells}) <= MOST:
         return [family]
-    return in_parts(comparable(group_by(family.cells, lambda cell: cell.settings[key])))
+    divided = (divide(family.cells, key) for key in dividing_keys(family))
+    parts = next((parts for parts in divided if len(parts) > 1), [])
+    return in_parts(comparable(parts)) or [family]
 
 
-def dividing_key(family: Family) -> str:
-    """The setting of fewest values among those that all conditions have and that vary."""
+def divide(cells: Sequence[Cell], key: str) -> list[list[Cell]]:
+    """By the value of a setting. Conditions that would be alone are put together, or to the last
+    part if there is one such condition."""
+    groups = group_by(cells, lambda cell: cell.settings[key])
+    parts = [group for group in groups if len(group) > 1]
+    alone = [group[0] for group in groups if len(group) == 1]
+    if len(alone) == 1 and parts:
+        parts[-1] += alone
+    elif alone:
+        parts.append(alone)
+    return parts
+
+
+def dividing_keys(family: Family) -> list[str]:
+    """The settings that all conditions have and that vary, those of fewest values first."""
     settings = [cell.settings for cell in family.cells]
     values = {
         key: len({each[key] for each in settings})
         for key in set.intersection(*(set(each) for each in settings))
         if not key.startswith(SCALES)
     }
-    varied = [key for key in sorted(values) if values[key] > 1]
-    return min(varied, key=values.__getitem__, default="")
+    return sorted((key for key in values if values[key] > 1), key=lambda key: (values[key], key))
 
 
 def comparable(groups: Sequence[Sequence[Cell]]) -> list[Family]:

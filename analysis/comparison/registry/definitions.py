@@ -22,6 +22,8 @@ from rlhf_lab_analysis.comparison.registry.rows import (
 from rlhf_lab_analysis.statistics.decisions import Shows
 
 FOLDER = Path(__file__).parents[2] / "claims"
+# Where a claim is found that is of this project alone.
+NO_PAPER = "in no paper"
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Definition:
     @property
     def source(self) -> str:
         where = self.row["where"]
-        return where if where.startswith("nobody") else f"{self.paper}, {where}"
+        return where if where.startswith(NO_PAPER) else f"{self.paper}, {where}"
 
     @cached_property
     def measure(self) -> Measure:

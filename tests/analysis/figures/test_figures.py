@@ -27,7 +27,7 @@ from rlhf_lab_analysis.figures.catalogue import (
     page_name,
 )
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
-from rlhf_lab_analysis.figures.grouping import distinct_names, separating_keys
+from rlhf_lab_analysis.figures.grouping import by_sweep, distinct_names, separating_keys
 from rlhf_lab_analysis.figures.mean_curves import mean_curve
 from rlhf_lab_analysis.figures.series_style import KNOWN, value_style
 from rlhf_lab_analysis.sources.record import Record
@@ -543,6 +543,20 @@ def test_very_many_conditions_are_drawn_in_parts_that_share_a_setting(name: str)
         # Parts that differ, and the one setting that these do not name.
         assert all("lr=" in row and "beta1" not in row for row in rows)
         assert "icepop S=4 lr=0.001" in rows
+
+
+@pytest.mark.parametrize(
+    ("alone", "sizes"), [([], [16, 16]), ([0.8], [16, 17]), ([0.7, 0.8], [2, 16, 16])]
+)
+def test_a_condition_that_would_be_alone_in_its_part_is_drawn_in_another(
+    alone: list[float], sizes: list[int]
+) -> None:
+    """The rate, of 16 values, divides the first ones into pairs; beta1 does it sooner."""
+    rates = [1e-4 * (place + 1) for place in range(16)]
+    pairs = [{"beta1": beta, "lr": rate} for beta in (0.9, 0.95) for rate in rates]
+    every = [*pairs, *({"beta1": beta, "lr": 1e-4} for beta in alone)]
+    parts = by_sweep(cells(grid(every, seeds=(1, 2))).cells)
+    assert sorted(len(part.cells) for part in parts) == sizes
 
 
 def test_long_names_of_rows_leave_room_for_their_panels() -> None:
