@@ -95,7 +95,7 @@ def pipeline(
 ) -> Iterator[Pipeline]:
     mode = Mode("partial", rule.max_staleness, segment_tokens=tokens)
     runner = ChunkRunner(executor, chunk_maker(rule.groups, group_size), mode)
-    with Pipeline(runner, GroupQueue(runner, rule, per_chunk, tokens)) as pipe:
+    with Pipeline(runner, GroupQueue(runner, rule, per_chunk, mode)) as pipe:
         yield pipe
 
 
@@ -415,6 +415,28 @@ def test_every_prompt_of_a_run_is_trained_on_once(
     assert totals["total/generated_tokens"] == found
 
 
+TURNS = (
+    *("task=ask_nano", "algo=grpo", "run.group_size=4", "run.updates=4", "eval=none"),
+    *("mode=partial_turns", "mode.over_provision=1.5", "generator.chunk_groups=3"),
+)
+
+
+def test_episodes_go_on_by_turns_in_every_executor(finished: Finished) -> None:
+    by_trainer = finished(*TURNS, "mode.executor=inline")
+    assert finished(*TURNS, "mode.executor=thread") == by_trainer
+    assert finished(*TURNS, "mode.num_generators=2") == by_trainer
+    rows = by_trainer[0]
+    assert sum(row["recycled/tokens"] for row in rows) > 0
+    assert any(row["episode/lag_first_turn"] > row["episode/lag_last_turn"] for row in rows)
+    for round_, row in enumerate(rows):
+        assert 0 <= row["lag/rounds_min"] <= row["lag/rounds_max"] <= min(1, round_)
+        assert row["gap/mismatch_k3"] == pytest.approx(0, abs=1e-9)
+        assert 0 <= row["recycled/idle"] < 1
+    last = rows[-1]
+    assert last["recycled/groups_left"] == 0
+    assert last["total/generated_tokens"] == last["total/kept_tokens"] + last["total/tied_tokens"]
+
+
 def test_without_over_provision_it_is_a_partial_run(finished: Finished) -> None:
     options = (*SHORT, "mode=partial", "mode.executor=inline", "mode.segment_tokens=2")
     assert finished(*options, "mode.over_provision=1") == finished(*options)
@@ -424,6 +446,7 @@ def test_without_over_provision_it_is_a_partial_run(finished: Finished) -> None:
     ("options", "message"),
     [
         (("mode=async", "mode.over_provision=1.5"), "mode.segment_tokens=0.*mode=partial"),
+        ((*TURNS, "mode.segment_turns=0"), "mode.segment_tokens=0.*mode=partial_turns"),
         (("mode=partial", "mode.over_provision=2.5"), "mode.over_provision=2.5.*1 to 2"),
         (("mode=partial", "mode.over_provision=0.5"), "mode.over_provision=0.5.*1 to 2"),
         (

@@ -203,7 +203,7 @@ def build_queue(config: Config, runner: ChunkRunner, budget: StalenessBudget) ->
         rule = RecyclingRule.of(
             run.groups_generated, run.num_rounds, mode.over_provision, mode.max_staleness
         )
-        return GroupQueue(runner, rule, config.generator.chunk_groups, mode.segment_tokens)
+        return GroupQueue(runner, rule, config.generator.chunk_groups, mode)
     recorded = None
     if mode.is_replay:
         recorded = read_schedule(Path(mode.schedule), mode, config.run, config.generator)

@@ -153,8 +153,7 @@ class ChunkQueue:
                 "steps": rollout.steps,
             }
             if self._mode.segment_steps:
-                unit = "segment_turns" if self._mode.segment_turns else "segment_tokens"
-                row[unit] = self._mode.segment_steps
+                row[self._mode.segment_unit] = self._mode.segment_steps
             schedule.append({**row, **self._arrivals.row(pending.number)})
         return RoundRollouts(chosen, dropped, schedule)
 

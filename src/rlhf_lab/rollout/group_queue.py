@@ -1,8 +1,9 @@
 """The queue of partial rollouts with over-provision: groups move from round to round until they are
 complete; which ones a round has is decided in open_groups.py.
 
-All groups in flight go on by one segment of `segment_tokens` tokens at a time, written by the
-round's own version. The round ends after the first segment by which enough groups are complete.
+All groups in flight go on by one segment at a time, a number of tokens or of an episode's turns,
+written by the round's own version. The round ends after the first segment by which
+enough groups are complete.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.chunk_states import Queued, RoundRollouts
+from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.open_groups import (
     OpenGroup,
     RecyclingRule,
@@ -33,15 +35,16 @@ Writing = list[tuple[list[OpenGroup], Future[Rollout]]]
 
 
 class GroupQueue:
-    """Groups in flight; see `RoundQueue`. chunk_groups: that a generator writes at a time."""
+    """Groups in flight; see `RoundQueue`. chunk_groups: that a generator writes at a time. mode:
+    has the length of a segment."""
 
     def __init__(
-        self, runner: ChunkRunner, rule: RecyclingRule, chunk_groups: int, segment_tokens: int
+        self, runner: ChunkRunner, rule: RecyclingRule, chunk_groups: int, mode: Mode
     ) -> None:
         self._runner = runner
         self._rule = rule
         self._chunk_groups = chunk_groups
-        self._segment_tokens = segment_tokens
+        self._mode = mode
         self._groups: list[OpenGroup] = []
         self._next = (0, 0)
         self._unbegun = self._from(*self._next)
@@ -87,7 +90,7 @@ class GroupQueue:
         """Have the next segment of all incomplete groups written. index: of the first chunk."""
         submit = self._runner.executor.submit
         return [
-            (batch, submit(weights, chunk_of(batch, weights.version, n, self._segment_tokens)))
+            (batch, submit(weights, chunk_of(batch, weights.version, n, self._mode.segment_steps)))
             for n, batch in enumerate(batches(groups, self._chunk_groups), index)
         ]
 
@@ -144,7 +147,7 @@ class GroupQueue:
             "segments": [list(segment) for segment in rollout.segments],
             "dropped": False,
             "steps": rollout.steps,
-            "segment_tokens": self._segment_tokens,
+            self._mode.segment_unit: self._mode.segment_steps,
         }
 
     def state(self) -> tuple[dict[str, Any], list[Queued]]:

@@ -88,8 +88,8 @@ class Mode(limits.Limited, key="mode"):
         least=1,
         most=2,
         about=(
-            "Groups in flight for each that a round needs, with segment_tokens: the round ends "
-            "once enough are complete, and the next version continues the others. 1 is none."
+            "Groups in flight for each that a round needs, with segments: the round ends once "
+            "enough are complete, and the next version continues the others. 1 is none."
         ),
         source="APRIL, arXiv:2509.18521",
     )
@@ -179,18 +179,17 @@ class Mode(limits.Limited, key="mode"):
             )
 
     def _check_segments(self) -> None:
-        name = "segment_turns" if self.segment_turns else "segment_tokens"
-        key = f"mode.{name}={getattr(self, name)}"
+        key = f"mode.{self.segment_unit}={self.segment_steps}"
         if self.segment_turns and self.segment_tokens:
             raise UserError(
                 f"{key} with mode.segment_tokens={self.segment_tokens}: a segment ends with a turn "
                 "or after a number of tokens; leave one of the two out"
             )
-        if not self.segment_tokens and self.recycles_groups:
+        if not self.segment_steps and self.recycles_groups:
             raise UserError(
-                f"mode.over_provision={self.over_provision:g} with "
-                f"mode.segment_tokens={self.segment_tokens}: what a round does not wait for stops "
-                "after a segment; pass mode=partial, or mode.over_provision=1"
+                f"mode.over_provision={self.over_provision:g} with {key}: what a round does not "
+                "wait for stops after a segment; pass mode=partial (mode=partial_turns for a task "
+                "with an environment), or mode.over_provision=1"
             )
         if not self.segment_steps:
             return
@@ -209,6 +208,11 @@ class Mode(limits.Limited, key="mode"):
                 f"{key} with mode.lag_probabilities={self.lag_probabilities}: every chunk goes "
                 "through all versions from S rounds before its own; leave one of the two out"
             )
+
+    @property
+    def segment_unit(self) -> str:
+        """The option that has the length of a segment."""
+        return "segment_turns" if self.segment_turns else "segment_tokens"
 
     @property
     def segment_steps(self) -> int:

@@ -3,7 +3,7 @@ arXiv:2509.18521): more are begun than a round needs, and those that it did not 
 continued by the next weights.
 
 Which groups end first follows from token positions, as in a batch in which every unfinished sample
-gets one token a step: no clock is read.
+gets one token a step, those of observations included: no clock is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class OpenGroup:
     """A group that no round has trained on.
 
     number: of its chunk over the run; place: within the chunk. group: its samples so far, with
-    rewards once all have ended. steps: tokens that its longest new part has got in this round.
+    rewards once all have ended. steps: of generation that its longest new parts took in this round.
     """
 
     number: int
@@ -45,9 +45,14 @@ class OpenGroup:
         return sum(len(sample.tokens) for sample in self.group.samples)
 
     @property
+    def all_steps(self) -> int:
+        """Steps of generation so far, over all samples: tokens, those of observations included."""
+        return sum(sample.steps for sample in self.group.samples)
+
+    @property
     def position(self) -> int:
-        """Tokens of its longest sample so far; unfinished ones are all as long."""
-        return max(len(sample.tokens) for sample in self.group.samples)
+        """Where its unfinished samples stand, which are all as far: tokens, or turns played."""
+        return max(sample.num_turns or len(sample.tokens) for sample in self.group.samples)
 
     @property
     def version(self) -> int:
@@ -57,7 +62,7 @@ class OpenGroup:
     def with_written(self, group: Group) -> OpenGroup:
         """The group after a segment. group: the same samples, continued."""
         pairs = zip(self.group.samples, group.samples, strict=True)
-        new = max(len(after.tokens) - len(before.tokens) for before, after in pairs)
+        new = max(after.steps - before.steps for before, after in pairs)
         return replace(self, group=group, steps=self.steps + new)
 
 
@@ -122,8 +127,8 @@ class RecyclingRule:
 
 
 def batches(groups: Sequence[OpenGroup], size: int) -> list[list[OpenGroup]]:
-    """The incomplete groups as lists of at most `size`, those with most tokens first. All of a list
-    are as long, so that a generator continues them in step."""
+    """The incomplete groups as lists of at most `size`, the furthest first. All of a list are
+    equally far, so that a generator continues them in step."""
     by_position: dict[int, list[OpenGroup]] = {}
     for one in groups:
         if not one.is_complete:
@@ -135,7 +140,7 @@ def batches(groups: Sequence[OpenGroup], size: int) -> list[list[OpenGroup]]:
     ]
 
 
-def chunk_of(batch: Sequence[OpenGroup], round_: int, index: int, segment_tokens: int) -> Chunk:
+def chunk_of(batch: Sequence[OpenGroup], round_: int, index: int, segment_steps: int) -> Chunk:
     """The chunk that continues these groups by one segment, or begins them."""
     start = batch[0].position
     begun = tuple(sample for one in batch for sample in one.group.samples)
@@ -144,7 +149,7 @@ def chunk_of(batch: Sequence[OpenGroup], round_: int, index: int, segment_tokens
         round=round_,
         index=index,
         prompts=tuple(one.group.prompt for one in batch),
-        stop_at=start + segment_tokens,
+        stop_at=start + segment_steps,
         begun=begun if start else (),
         scores_groups=True,
     )

@@ -52,5 +52,5 @@ def idle_share(before: Sequence[OpenGroup], after: Sequence[OpenGroup]) -> float
     which a sample got no token because it had ended; 0 if the round decoded nothing."""
     steps = max(one.steps for one in after)
     slots = sum(s.finish is Finish.unfinished for one in before for s in one.group.samples)
-    written = sum(one.tokens for one in after) - sum(one.tokens for one in before)
+    written = sum(one.all_steps for one in after) - sum(one.all_steps for one in before)
     return 1 - written / (steps * slots) if steps else 0.0

@@ -59,7 +59,8 @@ ROUND = tuple(
         ("recycled/groups_ahead", "", "Those of them that are complete already."),
         ("recycled/tokens", TOKENS, "Tokens of the trained groups that earlier rounds wrote."),
         ("recycled/share", SHARE, "The same as a share of all tokens of the trained groups."),
-        ("recycled/steps", "", "Decode steps of the round: tokens that its longest new part got."),
+        ("recycled/steps", "", "Decode steps of the round: tokens that its longest new part got, "
+         "observations included."),
         ("recycled/idle", SHARE, "Decode steps in which a sample of the round had ended already, "
          "over all samples that it began with."),
         ("recycled/length_left", TOKENS, "Mean length so far of the samples that are left; compare "

@@ -148,6 +148,11 @@ class Sample:
         return len(self.tokens) + observed
 
     @property
+    def num_turns(self) -> int:
+        """Turns of its episode so far; 0 without one."""
+        return len(self.episode.turns) if self.episode else 0
+
+    @property
     def turn_ends(self) -> Iterator[int]:
         """Steps of its generation at the end of each turn of an episode."""
         episode = self.episode or Episode()
