@@ -250,6 +250,15 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano
 	$(MAKE) benchmark-sweep SWEEP=gradient_projection_nano
 	$(MAKE) benchmark-sweep SWEEP=off_policy_methods_nano
+	$(MAKE) benchmark-sweep SWEEP=over_provision_nano
+	$(MAKE) benchmark-sweep SWEEP=turns
+	$(MAKE) benchmark-sweep SWEEP=turns EXTEND=1 \
+		OVERRIDES="algo=grpo turn_age=old,old_first correction=truncated_is,m2po"
+	$(MAKE) benchmark-sweep SWEEP=stragglers
+	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano \
+		OVERRIDES="queue=completion,drop tail=none,heavy mode.max_staleness=1 stage_seed=1,3,4,5,6,7,8,9"
+	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano EXTEND=1 \
+		OVERRIDES="queue=in_order,completion tail=heavy mode.max_staleness=4 stage_seed=1,3,4,5,6,7,8,9"
 	$(MAKE) benchmark-sweep SWEEP=prompt_pools_nano
 	$(MAKE) benchmark-sweep SWEEP=adapters_nano
 	$(BIN)/rlhf-lab train reward=task_rule algo=grpo run.group_size=4 optim.lr=2e-4 run.updates=128 stage_seed=102 seed=102 \

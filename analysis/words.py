@@ -57,6 +57,7 @@ SETTINGS = {
     "cluster.length_power": ("tail of power ", "no tail"),
     "cluster.order": ("by ", ""),
     "mode.when_stale": ("", ""),
+    "episodes.tool_deadline": ("virtual s for tools: ", "every answer awaited"),
 }
 # Names of options as the field writes them. Names that are not here stay as they are.
 WORDS = {
@@ -90,6 +91,7 @@ WORDS = {
     "icepop": "IcePop",
     "kpop": "KPop",
     "estr": "ESTR",
+    "partial_turns": "a version a turn",
     "task_rule": "reward of the task's rule",
     "reward_model": "reward model",
     "truncated_is": "truncated importance weights",

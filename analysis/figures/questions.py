@@ -17,6 +17,7 @@ from rlhf_lab_analysis.words import GOLD, KL, PROXY, UPDATES, VIRTUAL, WIN_RATE
 N, S = "updates_per_round", "max_staleness"
 PER, LAGS, COMBINE = "optim.schedule_per", "mode.lag_probabilities", "reward.combine"
 TAIL, ORDER, STALE = "cluster.length_power", "cluster.order", "mode.when_stale"
+DEADLINE = "episodes.tool_deadline"
 # What changes with a tail, for equal means, and with a queue that drops.
 WITH_THEM = ("cluster.length_scale", "mode.extra_rounds")
 LEVELS = (WIN_RATE, KL)
@@ -103,6 +104,30 @@ def over_optimisation(families: Sequence[Family]) -> FigureBuilder:
 def queue_policies(families: Sequence[Family]) -> FigureBuilder:
     keys, metrics = (TAIL, ORDER, STALE), (*LEVELS, VIRTUAL)
     return rows_of_levels(families, keys, ("algo", "model", S), metrics)
+
+
+@figure(
+    "turns",
+    "win-rate and KL at the end with old turns in episodes",
+    "Episodes whose turns are fresh, old, or old at first: where each ends",
+    Requirement(
+        ("mode", S, "correction"), LEVELS, ("mode",), {"mode": ("lagged", "partial_turns")}
+    ),
+    ("turns",),
+)
+def turns(families: Sequence[Family]) -> FigureBuilder:
+    return rows_of_levels(families, ("mode", S, "correction"))
+
+
+@figure(
+    "stragglers",
+    "win-rate and KL at the end with each limit of the time that tools take",
+    "Episodes that are cut where a tool takes too long: where each limit ends",
+    Requirement((DEADLINE,), LEVELS),
+    ("stragglers",),
+)
+def stragglers(families: Sequence[Family]) -> FigureBuilder:
+    return rows_of_levels(families, (DEADLINE,))
 
 
 def ladders(families: Sequence[Family], over: str, key: str) -> FigureBuilder:

@@ -16,6 +16,7 @@ PARTS = {
     "lag_probabilities": "mode", "schedule_per": "optim", "combine": "reward",
     "lr": "optim", "beta1": "optim", "order": "cluster", "length_power": "cluster",
     "when_stale": "mode", "executor": "mode",
+    "tool_deadline": "episodes", "tool_seconds": "episodes",
 }  # fmt: skip
 
 
@@ -113,6 +114,11 @@ EVERY: Mapping[str, list[dict[str, Any]]] = {
         {"mode": "virtual", "executor": "virtual", "order": order, "when_stale": stale}
         for order, stale in (("submission", "wait"), ("completion", "wait"), ("completion", "drop"))
     ],
+    "turns": [
+        {"mode": m, "max_staleness": s}
+        for m, s in (("lagged", 0), ("lagged", 4), ("partial_turns", 4))
+    ],
+    "stragglers": [{"tool_seconds": 5.0, "tool_deadline": seconds} for seconds in (0, 40, 10)],
     "lag_distribution": [
         {"mode": "lagged", "max_staleness": 2, "lag_probabilities": ""},
         {"mode": "lagged", "max_staleness": 4, "lag_probabilities": "0.2,0.2,0.2,0.2,0.2"},

@@ -150,7 +150,7 @@ BY_MODEL: dict[str, tuple[Any, Any]] = {"sft.lr": (0.0, 3e-3), "reward_model.lr"
 ADDED_NODES: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
     "cluster": ("mode", "executor", lambda executor: executor == "virtual"),
     "fork": ("fork", "parent", bool),
-    # Without waits for tools it says what happens on machines on which an environment hangs.
+    # Without waits for tools it decides only what follows where an environment hangs.
     "episodes": ("episodes", "tool_seconds", bool),
 }
 
