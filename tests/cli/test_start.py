@@ -42,6 +42,7 @@ REFUSED = {
     "train algo=gpro": "algo=gpro is no option of algo: did you mean grpo or gspo? One of a_lol, ",
     "train agro=grpo": "agro is no key of the config: did you mean algo?",
     "train +agro=grpo": "agro=grpo is not an option: did you mean algo?",
+    "train algo.lam=1": "algo.lam is a key of algo=ppo or ma_ppo ",
     "train lr=1e-5": "lr is no key of the config: did you mean optim.lr, sft.lr or ",
     "train +lr=1e-5": "lr=1e-05 is not an option: did you mean optim.lr, sft.lr or ",
     "train run.num_rounds=40": "did you mean run.updates or run.updates_per_round?",

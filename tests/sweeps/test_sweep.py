@@ -71,6 +71,21 @@ def swept(words: list[str], *more: str) -> list[str]:
     return ["train", "-m", *words, "seed=1,2", "optim.lr=1e-4,2e-4", *more]
 
 
+def test_an_option_of_a_swept_choice_is_set_for_all_jobs(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The default algorithm has no such option; before, the sweep was refused after its checks."""
+    algos, dry = "+hydra.sweeper.params.algo=ppo", "hydra.sweeper.dry=true"
+    asked = ["train", "-m", *words, algos, dry]
+    assert call(*asked, "algo=ppo", "algo.lam=0.9", monkeypatch=monkeypatch) == 0
+    assert "1 job, 1 to run" in capsys.readouterr().out
+    asked = ["train", "-m", *words, "algo=ppo,ma_ppo", dry]
+    assert call(*asked, "++algo.lam=0.9", monkeypatch=monkeypatch) == 0
+    assert "2 jobs, 2 to run" in capsys.readouterr().out
+    assert call(*asked, "algo.lam=0.9", monkeypatch=monkeypatch) == 2
+    assert "++algo.lam=... in a sweep over algo" in capsys.readouterr().err
+
+
 def test_a_sweep_is_done_once_and_each_job_is_what_its_command_gives(
     words: list[str],
     tmp_path: Path,

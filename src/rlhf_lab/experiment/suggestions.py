@@ -78,7 +78,15 @@ def config_names() -> list[str]:
 
 
 def no_key(name: str) -> str:
-    """The refusal of a name that is no key and no group."""
+    """The refusal of a name that is no key and no group, or a key of options that are not
+    chosen."""
+    having = [key for key in keys.all_keys() if key.name == name and key.option]
+    if having:
+        group, options = having[0].group, list(dict.fromkeys(key.option for key in having))
+        return (
+            f"{name} is a key of {group}={' or '.join(options)} alone: pass one of these too, or "
+            f"++{name}=... in a sweep over {group}"
+        )
     remedy = did_you_mean(near_keys(name)) or "docs/config.md lists all keys"
     return f"{name} is no key of the config: {remedy}"
 

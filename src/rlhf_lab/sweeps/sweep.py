@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf, open_dict, read_write
 
 from rlhf_lab.runs.folder import config_hash, make_folder
@@ -97,20 +98,41 @@ def record_of(
     context: Context, grid: Grid, jobs: Sequence[Job], code: str, folder: Path
 ) -> SweepRecord:
     """The contents of sweep.json."""
-    # Not checked: without the swept keys no run may be able to start with it.
-    cfg = context.hydra.config_loader.load_sweep_config(context.config, list(grid.fixed))
-    shared: Any = OmegaConf.to_container(cfg, resolve=False)
-    base = config_hash({key: shared[key] for key in shared if key not in (*OUTPUT_NODES, "hydra")})
     return SweepRecord(
         command=context.command,
         name=str(context.config.hydra.job.config_name),
         fixed=grid.fixed,
         swept=grid.swept,
-        base=base,
+        base=shared_hash(context, grid.fixed),
         code=code,
         jobs={job.name: job.content for job in jobs},
         folders={job.name: from_sweep(job.folder, folder) for job in jobs},
     )
+
+
+def shared_hash(context: Context, fixed: Sequence[str]) -> str:
+    """The hash of the settings that all jobs share."""
+    # Not checked: without the swept keys no run may be able to start with it.
+    load = context.hydra.config_loader.load_sweep_config
+    of_choices: list[str] = []
+    try:
+        cfg = load(context.config, list(fixed))
+    except ConfigCompositionException:
+        # Jobs compose with them: they set options of what is swept, such as algo.lam of algo=ppo.
+        of_choices = [one for one in fixed if not composes(context, one)]
+        cfg = load(context.config, [one for one in fixed if one not in of_choices])
+    shared: Any = OmegaConf.to_container(cfg, resolve=False)
+    settings = {key: shared[key] for key in shared if key not in (*OUTPUT_NODES, "hydra")}
+    return config_hash(settings | ({"of_choices": of_choices} if of_choices else {}))
+
+
+def composes(context: Context, override: str) -> bool:
+    """Whether the sweep's config has the key of an override."""
+    try:
+        context.hydra.config_loader.load_sweep_config(context.config, [override])
+    except ConfigCompositionException:
+        return False
+    return True
 
 
 def is_to_do(state: State, options: SweeperOptions) -> bool:
