@@ -45,9 +45,9 @@ ROOMY = (
     *("cluster.round_seconds=1", "cluster.prefill_tokens_per_second=1e12"),
 )
 SIDES = {"lagged": ("mode=lagged",), "virtual": ROOMY}
-# Passes over a round's samples, and groups written for each that is trained on, for generation over
-# training of about 0.5, 1 and 2.
-RATIOS = {"0.5": (3, 1), "1": (1, 1), "2": (1, 2)}
+# Passes over a round's samples, groups written for each that is trained on, and groups of a chunk,
+# of which few are slow to write, for generation over training of about 0.5, 1 and 2.
+RATIOS = {"0.5": (3, 1, 4), "1": (1, 2, 4), "2": (1, 2, 1)}
 
 
 def seconds(folder: Path, options: Sequence[str]) -> tuple[float, str]:
@@ -81,9 +81,10 @@ def overhead(out: Path, repeats: int, rounds: int) -> list[list[str]]:
 
 def prediction(out: Path, ratio: str, rounds: int) -> list[str]:
     """A real run of one ratio, and the errors of the virtual cluster that is fitted to it."""
-    (passes, written), folder = RATIOS[ratio], out / f"free {ratio}"
+    (passes, written, chunk_groups), folder = RATIOS[ratio], out / f"free {ratio}"
     program.run(
-        *("train", *COMMON, "mode=free", "mode.max_staleness=2", "generator.chunk_groups=4"),
+        *("train", *COMMON, "mode=free", "mode.max_staleness=2"),
+        f"generator.chunk_groups={chunk_groups}",
         *(f"run.groups_per_update={32 // written}", f"run.oversample={written}"),
         *(f"run.passes={passes}", f"run.updates={rounds * passes}"),
         *(f"output.cache={out}/.cache", f"output.dir={folder}"),
