@@ -254,7 +254,6 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=turns
 	$(MAKE) benchmark-sweep SWEEP=turns EXTEND=1 \
 		OVERRIDES="algo=grpo turn_age=old,old_first correction=truncated_is,m2po"
-	$(MAKE) benchmark-sweep SWEEP=turns_lambda
 	$(MAKE) benchmark-sweep SWEEP=stragglers
 	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano \
 		OVERRIDES="queue=completion,drop tail=none,heavy mode.max_staleness=1 stage_seed=1,3,4,5,6,7,8,9"

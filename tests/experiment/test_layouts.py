@@ -23,6 +23,7 @@ from rlhf_lab.cli.plan import COMMAND
 from rlhf_lab.experiment.layout import Layout, parsed
 from rlhf_lab.experiment.planning.layouts import memory, seconds
 from rlhf_lab.experiment.planning.layouts.choice import Choice
+from rlhf_lab.experiment.planning.layouts.errors import mean_lengths
 from rlhf_lab.experiment.planning.layouts.gpus import GPUS, named
 from rlhf_lab.experiment.planning.layouts.search import (
     FILLED,
@@ -351,6 +352,8 @@ def test_the_error_for_a_run_is_printed(
         for round_ in range(1, 5)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sizes = dataclasses.replace(WORK, groups=4, group_size=2)
+    assert mean_lengths(folder, sizes) == ((160 - 32) / 16, 96 / 32, 32 / 32)
     plan("--gpu", "a100", str(folder))
     out = capsys.readouterr().out
     assert "predicted from sizes" in out
