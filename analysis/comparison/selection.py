@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from rlhf_lab.runs.folder import LAST
+from rlhf_lab.runs.former_names import without_unused
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.conditions import LETTERS, NUMBERS, PARTS, TUNING
 from rlhf_lab_analysis.sources.record import look_up
@@ -75,7 +76,8 @@ class Cell:
 
     @cached_property
     def configs(self) -> dict[int, Mapping[str, Any]]:
-        return {seed: json.loads(row["config"]) for seed, row in self.runs.items()}
+        """Of each seed, without the nodes that decide nothing, which earlier runs lack."""
+        return {seed: without_unused(json.loads(row["config"])) for seed, row in self.runs.items()}
 
     @cached_property
     def settings(self) -> dict[str, str]:

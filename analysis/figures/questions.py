@@ -96,8 +96,9 @@ def over_optimisation(families: Sequence[Family]) -> FigureBuilder:
     Requirement(
         (TAIL, ORDER, STALE, *WITH_THEM),
         (*LEVELS, VIRTUAL),
-        (ORDER, STALE),
+        (),
         {"mode": ("virtual",)},
+        any_of=(ORDER, STALE),
     ),
     ("queue_policies",),
 )

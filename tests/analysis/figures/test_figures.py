@@ -91,6 +91,16 @@ def test_every_figure_draws_its_runs_and_says_which(name: str) -> None:
         assert (held["low"] <= held["y"]).all() and (held["y"] <= held["high"]).all()
 
 
+def test_runs_of_before_a_node_are_of_one_condition_with_those_that_have_it() -> None:
+    """Of a node that decides nothing. Before, no figure was drawn of such runs."""
+    earlier, later = (run_of(seed, {"algo": "ppo"}, end_of(seed, 0), "own") for seed in (1, 2))
+    node = {"tool_seconds": 0.0, "tool_deadline": 0.0}
+    later = replace(later, config={**later.config, "episodes": node})
+    every = cells(tables(earlier, later))
+    assert len(every.cells) == 1
+    assert "episodes.tool_deadline" in missing("stragglers", every)
+
+
 def test_every_figure_has_runs_to_be_tried_on() -> None:
     assert set(EVERY) == set(FIGURES)
 
