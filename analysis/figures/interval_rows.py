@@ -14,7 +14,7 @@ from rlhf_lab_analysis.figures.primitives import name_of, record_version, seeds_
 from rlhf_lab_analysis.figures.series_style import SeriesStyle
 from rlhf_lab_analysis.figures.style import GREY, plain
 from rlhf_lab_analysis.statistics.results import Estimate
-from rlhf_lab_analysis.words import in_words, label, span_text
+from rlhf_lab_analysis.words import in_words, short_label, span_text
 
 Rows = Sequence[tuple[str, Estimate, Cell]]
 
@@ -32,7 +32,7 @@ def level_rows(
         builder.count_runs(cell, curve.warnings)
         record_version(builder, axes, "x", cell, curve, -1, condition=name, y_name=metric)
     row_names(axes, [f"{n} (n={len(c.seeds)})" for n, c in zip(names, cells, strict=True)])
-    axes.set_xlabel(label(metric))
+    axes.set_xlabel(short_label(metric))
 
 
 def interval_rows(

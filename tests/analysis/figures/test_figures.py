@@ -101,6 +101,27 @@ def test_runs_of_before_a_node_are_of_one_condition_with_those_that_have_it() ->
     assert "episodes.tool_deadline" in missing("stragglers", every)
 
 
+def test_an_algorithm_that_unlearns_has_no_target() -> None:
+    """Every run would have reached it at SFT."""
+    falling = [
+        run_of(seed, {"algo": "ppo", "updates_per_round": n}, end_of(seed, -0.5), "falls")
+        for n in (1, 4)
+        for seed in (1, 2, 3)
+    ]
+    for one in falling:
+        for row in one.evals:
+            row["gold/win_rate"] = 0.5 - row["gold/win_rate"]
+    rising = [
+        run_of(seed, {"algo": "grpo", "updates_per_round": n}, end_of(seed, 0.1), "rises")
+        for n in (1, 4)
+        for seed in (1, 2, 3)
+    ]
+    made = draw("targets", tables(*falling, *rising))
+    assert set(made.data["group"]) == {"grpo nano_s"}
+    with pytest.raises(UserError, match="targets: it needs"):
+        draw("targets", tables(*falling))
+
+
 def test_every_figure_has_runs_to_be_tried_on() -> None:
     assert set(EVERY) == set(FIGURES)
 
