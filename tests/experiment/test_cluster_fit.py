@@ -104,6 +104,7 @@ def test_rates_of_named_gpus_are_those_of_the_planner() -> None:
         shares_prompts=False,
         prompt=512,
         response=2048,
+        observed=0,
         longest=512 + 2048,
         groups=8,
         group_size=8,

@@ -537,7 +537,7 @@ def test_groups_go_on_in_the_next_round_as_with_any_generator() -> None:
     mode = Mode("partial", 1, segment_tokens=2, over_provision=2.0)
     runner = ChunkRunner(InlineExecutor(lambda: worker), make, mode)
     found: list[Group] = []
-    with Pipeline(runner, GroupQueue(runner, rule, chunk_groups=2, segment_tokens=2)) as pipe:
+    with Pipeline(runner, GroupQueue(runner, rule, 2, mode)) as pipe:
         for version in range(3):
             taken = pipe.take(Weights(version, state))
             assert len(taken.groups) == 2

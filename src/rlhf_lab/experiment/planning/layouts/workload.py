@@ -83,8 +83,12 @@ class Workload:
         self, prompt: float | None, response: float | None, observed: float | None
     ) -> Workload:
         """The same with other mean lengths, where they are given."""
-        given = {"prompt": prompt, "response": response, "observed": observed}
-        return replace(self, **{name: mean for name, mean in given.items() if mean is not None})
+        return replace(
+            self,
+            prompt=self.prompt if prompt is None else prompt,
+            response=self.response if response is None else response,
+            observed=self.observed if observed is None else observed,
+        )
 
 
 def workload_of(config: Config) -> Workload:
