@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from rlhf_lab_analysis.comparison.families import Settings
+from rlhf_lab_analysis.comparison.families import Settings, differences
 from rlhf_lab_analysis.comparison.selection import Cell
 
 Pair: TypeAlias = tuple[Cell, Cell]
@@ -23,7 +23,7 @@ def count_together(pairs: Sequence[Pair]) -> list[int]:
     same claim, itself included. The same comparison in two sweeps counts once."""
     claims = [claim_of(*pair) for pair in pairs]
     distinct = {
-        (claim, *(tuple(one.settings.items()) for one in pair))
+        (claim, *(one.setting_items for one in pair))
         for claim, pair in zip(claims, pairs, strict=True)
     }
     return [sum(claim == other for other, *_ in distinct) for claim in claims]
@@ -33,7 +33,7 @@ def claim_of(cell: Cell, baseline: Cell) -> tuple[Settings, Settings, Settings]:
     """The settings that change, before and after, and those that stay, algorithm and model left
     out where they are not what changes."""
     after, before = cell.settings, baseline.settings
-    changed = {key for key, _ in after.items() ^ before.items()}
+    changed = differences(cell, baseline)
     groups = {key.partition(".")[0] for key in changed}
     free = [part for part in TESTED_WITH if part not in groups]
     stay = {

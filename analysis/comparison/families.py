@@ -44,9 +44,14 @@ def rest_of(cell: Cell, varied: Iterable[str]) -> Settings:
     groups = tuple(key for key in keys if key.endswith("."))
     return tuple(
         item
-        for item in cell.settings.items()
+        for item in cell.setting_items
         if item[0] not in keys and f"{item[0]}." not in groups and not item[0].startswith(groups)
     )
+
+
+def differences(one: Cell, other: Cell) -> set[str]:
+    """The settings in which two conditions differ."""
+    return {key for key, _ in one.settings.items() ^ other.settings.items()}
 
 
 def versions(cell: Cell) -> int:
@@ -59,7 +64,7 @@ def drop_shared(cells: Sequence[Cell]) -> list[Cell]:
     the one with the most evaluated versions, else the first."""
     found: dict[tuple[str, Settings], Cell] = {}
     for cell in cells:
-        key = (cell.env, tuple(cell.settings.items()))
+        key = (cell.env, cell.setting_items)
         if key not in found or versions(cell) > versions(found[key]):
             found[key] = cell
     return list(found.values())

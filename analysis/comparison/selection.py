@@ -86,6 +86,11 @@ class Cell:
         found = compared_settings(self.configs[self.seeds[0]])
         return {key: found[key] for key in sorted(found) if key != SNAPSHOTS}
 
+    @cached_property
+    def setting_items(self) -> tuple[tuple[str, str], ...]:
+        """The same as pairs, which conditions of the same training have in common."""
+        return tuple(self.settings.items())
+
     def config(self, key: str) -> Any:
         """The value that all seeds have at a dotted key, None if none has it.
 

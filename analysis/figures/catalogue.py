@@ -18,6 +18,7 @@ from rlhf_lab_analysis.figures import (
     questions,
     scaling,
     staleness_rate,
+    targets,
 )
 from rlhf_lab_analysis.figures.declaration import DECLARED, FigureSpec
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure, FigureBuilder
@@ -37,6 +38,7 @@ SOURCES = (
     bands,
     frontier,
     fronts,
+    targets,
     scaling,
     staleness_rate,
 )

@@ -7,6 +7,7 @@ from itertools import combinations
 
 from rlhf_lab_analysis.comparison.families import (
     Family,
+    differences,
     drop_shared,
     order,
     rest_of,
@@ -55,8 +56,3 @@ def split(cells: Sequence[Cell], keys: Sequence[str]) -> list[list[Cell]]:
 
 def settings_at(cell: Cell, keys: Sequence[str]) -> tuple[str | None, ...]:
     return tuple(cell.settings.get(key) for key in keys)
-
-
-def differences(one: Cell, other: Cell) -> set[str]:
-    """The settings in which two conditions differ."""
-    return {key for key, _ in one.settings.items() ^ other.settings.items()}

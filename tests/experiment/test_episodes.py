@@ -157,15 +157,25 @@ def test_a_free_run_takes_weights_at_any_token_and_is_replayed(
     assert outcome(repeated)[1] == outcome(folder)[1]
 
 
-@pytest.mark.parametrize("mode", ["lagged", "partial_turns", "over_provision"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        ("mode=lagged",),
+        ("mode=partial_turns",),
+        ("mode=partial_turns", "mode.over_provision=1.5"),
+    ],
+    ids=["lagged", "partial_turns", "over_provision"],
+)
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_run_goes_on_where_it_was_stopped(
-    make_config: MakeConfig, finished: Finished, world: tuple[str, ...], mode: str, rounds: int
+    make_config: MakeConfig,
+    finished: Finished,
+    world: tuple[str, ...],
+    mode: tuple[str, ...],
+    rounds: int,
 ) -> None:
     """Chunks of later rounds are under way, some of whose episodes have ended."""
-    more = ("mode=partial_turns", "mode.over_provision=1.5")
-    chosen = more if mode == "over_provision" else (f"mode={mode}",)
-    options = (*world, *chosen, "mode.executor=inline", *STALE)
+    options = (*world, *mode, "mode.executor=inline", *STALE)
     config = make_config(*options, "checkpoint.rounds=2")
     output = memory_of(config)
     asked: list[int] = []

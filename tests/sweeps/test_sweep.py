@@ -75,14 +75,14 @@ def test_an_option_of_a_swept_choice_is_set_for_all_jobs(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The default algorithm has no such option; before, the sweep was refused after its checks."""
-    algos, dry = "+hydra.sweeper.params.algo=ppo", "hydra.sweeper.dry=true"
-    asked = ["train", "-m", *words, algos, dry]
-    assert call(*asked, "algo=ppo", "algo.lam=0.9", monkeypatch=monkeypatch) == 0
+    sweep = ["train", "-m", *words, "hydra.sweeper.dry=true"]
+    one = ["+hydra.sweeper.params.algo=ppo", "algo=ppo", "algo.lam=0.9"]
+    assert call(*sweep, *one, monkeypatch=monkeypatch) == 0
     assert "1 job, 1 to run" in capsys.readouterr().out
-    asked = ["train", "-m", *words, "algo=ppo,ma_ppo", dry]
-    assert call(*asked, "++algo.lam=0.9", monkeypatch=monkeypatch) == 0
+    two = [*sweep, "algo=ppo,ma_ppo"]
+    assert call(*two, "++algo.lam=0.9", monkeypatch=monkeypatch) == 0
     assert "2 jobs, 2 to run" in capsys.readouterr().out
-    assert call(*asked, "algo.lam=0.9", monkeypatch=monkeypatch) == 2
+    assert call(*two, "algo.lam=0.9", monkeypatch=monkeypatch) == 2
     assert "++algo.lam=... in a sweep over algo" in capsys.readouterr().err
 
 

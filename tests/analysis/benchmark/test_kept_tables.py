@@ -222,7 +222,7 @@ def test_the_target_trains_what_is_kept(every: Selection) -> None:
     jobs = jobs_of_target()
     assert set(jobs) == {cell.sweep for cell in every.cells}
     for sweep, lists in jobs.items():
-        there = {tuple(cell.settings.items()) for cell in every.only(sweep=sweep).cells}
+        there = {cell.setting_items for cell in every.only(sweep=sweep).cells}
         # Options that are newer than the tables have no place in them.
         keys = {key for settings in there for key, _ in settings} - CHANGED
         made = []

@@ -27,7 +27,6 @@ def rates_of(work: Workload, choice: Choice, gpu: Gpu) -> dict[str, float]:
     those of its updates with the reference's pass."""
     policy, parallel = work.policy, choice.tensor_parallel
     bandwidth = DECODING_SHARE * gpu.bandwidth * parallel
-    context = work.prompt + work.behind_prompt / 2
     launches = policy.layers * STEP_OPERATIONS * gpu.graph_node
     flops = READING_SHARE * gpu.flops(choice.dtype) * parallel
     trainers = choice.layout.trainers
@@ -38,10 +37,10 @@ def rates_of(work: Workload, choice: Choice, gpu: Gpu) -> dict[str, float]:
         "generators": choice.engines,
         "sequences": memory_of(work, choice, gpu).kv_rows,
         "step_seconds": choice.bytes * policy.parameters / bandwidth + launches,
-        "step_seconds_per_sequence": choice.bytes * policy.kv_elements * context / bandwidth,
+        "step_seconds_per_sequence": choice.bytes * policy.kv_elements * work.context / bandwidth,
         "prefill_tokens_per_second": flops / policy.reading(work.prompt / 2),
         "round_seconds": 0.0,
-        "train_tokens_per_second": work.rows * (work.prompt + work.behind_prompt) / seconds,
+        "train_tokens_per_second": work.rows * work.sequence / seconds,
         "sync_seconds": weight_sync(work, choice, gpu),
     }
 

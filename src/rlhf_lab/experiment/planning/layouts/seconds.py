@@ -46,8 +46,7 @@ def seconds_of(work: Workload, choice: Choice, gpu: Gpu, kv_rows: int) -> RoundS
     """A round of a long run. kv_rows: samples that one generator decodes at once."""
     generate = generation(work, choice, gpu, kv_rows)
     score = sum(
-        reading(work, choice, gpu, scorer, work.rows * (work.prompt + work.behind_prompt), 1)
-        for scorer in work.scorers
+        reading(work, choice, gpu, scorer, work.rows * work.sequence, 1) for scorer in work.scorers
     )
     reference = 0.0
     if work.reads_reference:
@@ -118,12 +117,11 @@ def generation(work: Workload, choice: Choice, gpu: Gpu, kv_rows: int) -> float:
     waves = rows / together
     speed = READING_SHARE * gpu.flops(choice.dtype) * choice.tensor_parallel
     prompts = work.groups / choice.engines * work.prompt
-    context = work.prompt + work.behind_prompt / 2
     prefill = prompts * policy.reading(work.prompt / 2) / speed
-    prefill += rows * work.observed * policy.reading(context) / speed
-    cache = together * context * policy.kv_elements
+    prefill += rows * work.observed * policy.reading(work.context) / speed
+    cache = together * work.context * policy.kv_elements
     moved = choice.bytes * (policy.parameters + cache) / choice.tensor_parallel
-    operations = together * (policy.reading(context) + policy.head)
+    operations = together * (policy.reading(work.context) + policy.head)
     step = max(moved / (DECODING_SHARE * gpu.bandwidth), operations / speed)
     step += policy.layers * STEP_OPERATIONS * gpu.graph_node
     return prefill + waves * work.response * step

@@ -79,6 +79,16 @@ class Workload:
         """Mean tokens of a response with its observations."""
         return self.response + self.observed
 
+    @property
+    def sequence(self) -> float:
+        """Mean tokens of a prompt with all that stands behind it."""
+        return self.prompt + self.behind_prompt
+
+    @property
+    def context(self) -> float:
+        """Mean tokens before the one that is decoded."""
+        return self.prompt + self.behind_prompt / 2
+
     def with_lengths(
         self, prompt: float | None, response: float | None, observed: float | None
     ) -> Workload:
