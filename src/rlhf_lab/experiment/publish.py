@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx2
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.utils._validators import validate_repo_id
@@ -45,6 +44,9 @@ def publish(folder: Path, target: Target, title: str, console: Console) -> None:
     if target.is_dry:
         list_upload(folder, target, console)
         return
+    # Of huggingface_hub; earlier ones, which bare machines have, use another client.
+    import httpx2
+
     api = huggingface_hub.HfApi()
     try:
         api.create_repo(target.repo, private=target.is_private or None, exist_ok=True)

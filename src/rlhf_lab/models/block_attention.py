@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import inspect
 import os
 import shutil
 from collections.abc import Callable
@@ -89,8 +90,10 @@ def of_blocks(
 @functools.cache
 def compiled() -> Callable[..., Tensor]:
     """FlexAttention as kernels; without compilation it stores the scores of all pairs."""
-    # An argument that torch.compile's declared types leave out.
+    # Of torch.compile, an argument that its declared types leave out, and that came with torch 2.13.
     limit: dict[str, Any] = {"recompile_limit": VARIANTS}
+    if not limit.keys() <= inspect.signature(torch.compile).parameters.keys():
+        torch._dynamo.config.recompile_limit = limit.pop("recompile_limit")
     made: Callable[..., Tensor] = torch.compile(flex_attention, **limit)
     return made
 

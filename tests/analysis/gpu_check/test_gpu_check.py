@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -74,6 +75,16 @@ def test_without_wheels_a_bare_machine_is_told_what_to_make(tmp_path: Path) -> N
     assert done.returncode == 2
     assert "no hydra, omegaconf, antlr4" in done.stderr
     assert "make gpu-check-wheels" in done.stderr
+
+
+def test_no_module_imports_a_client_of_http_by_itself() -> None:
+    """Which one is there depends on the version of huggingface_hub."""
+    sources = {path: path.read_text("utf-8") for path in (ROOT / "src/rlhf_lab").rglob("*.py")}
+    assert not [
+        str(path)
+        for path, text in sources.items()
+        if re.search(r"^(import|from) httpx", text, re.M)
+    ]
 
 
 def test_sections_are_chosen_by_number_and_name() -> None:
