@@ -91,7 +91,7 @@ WORDS = {
     "icepop": "IcePop",
     "kpop": "KPop",
     "estr": "ESTR",
-    "partial_turns": "a version a turn",
+    "partial_turns": "one version per turn",
     "task_rule": "reward of the task's rule",
     "reward_model": "reward model",
     "truncated_is": "truncated importance weights",

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rlhf_lab.runs.folder import METRICS
@@ -38,16 +39,15 @@ PATIENCE = 60.0
 def measure(setting: Setting) -> Iterator[Finding]:
     folder = Path(setting.scratch, "bits")
     train(folder / "first", (*BASE, FLAG), setting)  # the stages, whose cache the others share
-    yield from same(folder / "flags", [FLAG], setting, is_required=True)
-    yield from resumed(folder / "resumed", setting)
+    whole = digests(folder / "flags", [FLAG], setting)
+    yield from same(whole, is_required=True)
+    yield from resumed(folder / "resumed", whole, setting)
     if setting.is_cuda:
-        yield from same(folder / "none", [], setting, is_required=False)
+        yield from same(digests(folder / "none", [], setting), is_required=False)
 
 
-def same(
-    folder: Path, flags: Sequence[str], setting: Setting, is_required: bool
-) -> Iterator[Finding]:
-    """Digests of runs that must not differ, all at once."""
+def digests(folder: Path, flags: Sequence[str], setting: Setting) -> dict[str, str]:
+    """Digests of runs that must not differ, which train all at once, by their names."""
     runs = {
         name: (*BASE, *options, *flags)
         for group in SAME.values()
@@ -55,7 +55,10 @@ def same(
         if not (setting.is_small and name in ONLY_LARGE)
     }
     at_once = min(len(runs), len(os.sched_getaffinity(0)))
-    found = {name: digest(path) for name, path in train_all(folder, runs, setting, at_once).items()}
+    return {name: digest(path) for name, path in train_all(folder, runs, setting, at_once).items()}
+
+
+def same(found: Mapping[str, str], is_required: bool) -> Iterator[Finding]:
     how = "" if is_required else ", without the flag"
     for first, group in SAME.items():
         for name in [name for name in group if name in found and name != first]:
@@ -67,32 +70,45 @@ def same(
                 yield info(title, is_same)
 
 
-def resumed(folder: Path, setting: Setting) -> Iterator[Finding]:
-    """Runs that paused, or that a signal ended, and went on: against those that were not cut."""
-    for mode in (ASYNC,) if setting.is_small else ((), ASYNC):
-        name = "async" if mode else "sync"
-        options = (*BASE, FLAG, *mode)
-        whole = train(folder / f"{name}-whole", options, setting)
-        paused = train(folder / f"{name}-paused", (*options, *PAUSED), setting)
-        train(paused, (*options, "output.resume=true"), setting)
-        is_same = digest(paused) == digest(whole)
-        yield judged(
-            f"{name}: paused and resumed = whole", is_same, is_same, expected="equal digests"
-        )
+def resumed(folder: Path, whole: Mapping[str, str], setting: Setting) -> Iterator[Finding]:
+    """Runs that paused, or that a signal ended, and went on, beside each other: against those that
+    were not cut off."""
+    cut = {"async": ("async, process", ASYNC)}
     if not setting.is_small:
-        yield from ended(folder, setting)
+        cut["sync"] = ("sync", ())
+    with ThreadPoolExecutor() as pool:
+        jobs = {
+            name: pool.submit(paused, folder / name, (*BASE, FLAG, *mode), setting)
+            for name, (_, mode) in cut.items()
+        }
+        by_signal = None if setting.is_small else pool.submit(ended, folder, setting)
+        for name, (uncut, _) in cut.items():
+            is_same = jobs[name].result() == whole[uncut]
+            title = f"{name}: paused and resumed = whole"
+            yield judged(title, is_same, is_same, expected="equal digests")
+        if by_signal is not None:
+            yield from by_signal.result()
 
 
-def ended(folder: Path, setting: Setting) -> Iterator[Finding]:
+def paused(folder: Path, options: Sequence[str], setting: Setting) -> str:
+    """The digest of a run that paused and went on."""
+    train(folder, (*options, *PAUSED), setting)
+    return digest(train(folder, (*options, "output.resume=true"), setting))
+
+
+def ended(folder: Path, setting: Setting) -> list[Finding]:
     """A run that gets SIGTERM in its middle."""
     options = (*BASE, FLAG, f"run.updates={MANY}")
-    whole = train(folder / "many-whole", options, setting)
-    cut, rounds = stopped(folder / "many-cut", options, setting)
-    run(["train", *common(setting), *options, f"output.dir={cut}", "output.resume=true"])
-    is_same = digest(cut) == digest(whole)
+    with ThreadPoolExecutor() as pool:
+        whole = pool.submit(train, folder / "many-whole", options, setting)
+        cut, rounds = stopped(folder / "many-cut", options, setting)
+        run(["train", *common(setting), *options, f"output.dir={cut}", "output.resume=true"])
+        is_same = digest(cut) == digest(whole.result())
     title = "sync: ended by SIGTERM and resumed = whole"
-    yield judged(title, is_same, is_same, expected="equal digests")
-    yield info("rounds before SIGTERM", rounds, f"of {MANY}")
+    return [
+        judged(title, is_same, is_same, expected="equal digests"),
+        info("rounds before SIGTERM", rounds, f"of {MANY}"),
+    ]
 
 
 def stopped(folder: Path, options: Sequence[str], setting: Setting) -> tuple[Path, int]:

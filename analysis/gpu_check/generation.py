@@ -23,22 +23,24 @@ from rlhf_lab_analysis.gpu_check.findings import Finding, Setting, info, judged
 from rlhf_lab_analysis.speed.clock import seconds_of
 from rlhf_lab_analysis.speed.transformers_loop import generate
 
-GENERATE, LEAN, GRAPH = "transformers.generate", "lean", "lean, graph"
+GENERATE, PLAIN, LEAN, GRAPH = "transformers.generate", "plain", "lean", "lean, graph"
 # Loops of the generator, by what its options say: a new one is a line here.
 LOOPS = {
-    "plain": {"decode": Decode.transformers},
+    PLAIN: {"decode": Decode.transformers},
     LEAN: {"decode": Decode.lean},
     GRAPH: {"decode": Decode.static},
 }
 # Milliseconds a step and tokens a second on an H200, by arithmetic.
 EXPECTED = {
-    "pythia_410m": {GENERATE: "8k", "plain": "18k", LEAN: "19k", GRAPH: "60-70k"},
-    "pythia_1b": {GENERATE: "11-16k", "plain": "21-32k", LEAN: "26-32k", GRAPH: "64k"},
-    "llama3.2_1b": {GENERATE: "10-14k", "plain": "18-25k", LEAN: "18-23k", GRAPH: "58k"},
+    "pythia_410m": {GENERATE: "8k", PLAIN: "18k", LEAN: "19k", GRAPH: "60-70k"},
+    "pythia_1b": {GENERATE: "11-16k", PLAIN: "21-32k", LEAN: "26-32k", GRAPH: "64k"},
+    "llama3.2_1b": {GENERATE: "10-14k", PLAIN: "18-25k", LEAN: "18-23k", GRAPH: "58k"},
 }
 LEAST = {LEAN: (GENERATE, 1.5), GRAPH: (LEAN, 2.5)}
-# Mean difference of log-probs to those that training computes.
-GAP = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+# Mean difference of log-probs to those that training computes, in float32.
+GAP = 1e-4
+# In bfloat16 it grows with depth and vocabulary: that of transformers' own loop is the measure.
+LEAST_GAP, MOST_OF_PLAIN = 1e-2, 1.5
 NEW_TOKENS, TRIALS = 53, 2
 
 
@@ -59,7 +61,8 @@ def of_model(name: str, model: Any, setting: Setting) -> Iterator[Finding]:
     chunk = chunk_for(model, setting)
     rows = len(chunk.prompts) * chunk.group_size
     new = NEW_TOKENS if not setting.is_small else 12
-    rates = {}
+    rates: dict[str, float] = {}
+    gaps: dict[str, float] = {}
     loops: dict[str, Callable[[int], Any]] = {
         GENERATE: functools.partial(by_transformers, model, chunk)
     }
@@ -75,7 +78,8 @@ def of_model(name: str, model: Any, setting: Setting) -> Iterator[Finding]:
         yield info(f"{name}, {key}", rates[key], "tokens/s", expected)
         yield info(f"{name}, {key}: a step", 1e3 * (whole - first) / (new - 1), "ms")
         if key in LOOPS:
-            yield gap(f"{name}, {key}", model, write(new))
+            gaps[key] = gap(model, write(new))
+            yield judged_gap(f"{name}, {key}: log-probs", gaps[key], gaps[PLAIN], model.dtype)
     yield from ratios(name, rates, setting)
 
 
@@ -139,12 +143,16 @@ def by_transformers(model: Any, chunk: Chunk, count: int) -> int:
     )
 
 
-def gap(name: str, model: Any, groups: Any) -> Finding:
-    """How far the log-probs of samples are from those of a forward pass."""
+def gap(model: Any, groups: Any) -> float:
+    """How far the log-probs of samples are from those of a forward pass: mean, in nats."""
     batch = to_device(collate(groups[:8], pad_id=0), model.device)
     with torch.inference_mode():
         logp_BT = response_output(model, batch, TEMPERATURE).logp_BT
     mask_BT = batch.mask_BT > 0
-    far = fmean((logp_BT - batch.behavior_logp_BT)[mask_BT].abs().tolist())
-    limit = GAP[model.dtype]
-    return judged(f"{name}: log-probs", far, far <= limit, "nats, mean", f"at most {limit:g}")
+    return fmean((logp_BT - batch.behavior_logp_BT)[mask_BT].abs().tolist())
+
+
+def judged_gap(title: str, far: float, plain: float, dtype: torch.dtype) -> Finding:
+    """plain: of transformers' own loop, which is the first."""
+    limit = GAP if dtype is torch.float32 else MOST_OF_PLAIN * max(plain, LEAST_GAP)
+    return judged(title, far, far <= limit, "nats, mean", f"at most {limit:.2g}")

@@ -37,7 +37,7 @@ VARIANTS: dict[str, tuple[type[EngineOptions], dict[str, Any]]] = {
 SWEEP: dict[str, tuple[type[EngineOptions], dict[str, Any]]] = {
     "prompts not shared": (FSDPOptions, {"dtype": BF16, "share_prompts": False}),
     "micro_tokens=4096": (FSDPOptions, {"dtype": BF16, "micro_tokens": 4096}),
-    "micro_tokens=32768": (FSDPOptions, {"dtype": BF16, "micro_tokens": 32768}),
+    "micro_tokens=65536": (FSDPOptions, {"dtype": BF16, "micro_tokens": 65536}),
     "gradient_checkpointing": (FSDPOptions, {"dtype": BF16, "gradient_checkpointing": True}),
     "logit_tokens=0": (FSDPOptions, {"dtype": BF16, "logit_tokens": 0}),
 }

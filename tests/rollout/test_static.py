@@ -17,7 +17,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.generators import decoders
 from rlhf_lab.rollout.generators.decoders import decoder_of, known_decoder
-from rlhf_lab.rollout.generators.draw import BLOCK, counted, draw, drawn
+from rlhf_lab.rollout.generators.draw import BLOCK, draw, drawn
 from rlhf_lab.rollout.generators.graphs import Replays
 from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.lean import LeanDecoder
@@ -249,11 +249,11 @@ def test_sums_of_whole_numbers_draw_the_same_tokens(size: int, seed: int) -> Non
     pad = blocks * BLOCK - size
     share_BNK = torch.nn.functional.pad(share_BV, (0, pad)).view(50, blocks, BLOCK)
     uniform_B1 = torch.rand(50, 1, generator=rng, dtype=torch.float64)
-    by_floats, by_counts = drawn(share_BNK, uniform_B1), drawn(counted(share_BNK), uniform_B1)
+    by_floats, by_counts = (drawn(share_BNK, uniform_B1, counted) for counted in (False, True))
     assert torch.equal(by_floats, by_counts)
     # What is impossible is never drawn, at the ends of the line too.
     for end in (0.0, 1.0 - 2**-53):
-        token_B1 = drawn(counted(share_BNK), torch.full_like(uniform_B1, end))
+        token_B1 = drawn(share_BNK, torch.full_like(uniform_B1, end), True)
         assert (share_BV.gather(1, token_B1) > 0).all()
 
 

@@ -90,7 +90,7 @@ def of_blocks(
 @functools.cache
 def compiled() -> Callable[..., Tensor]:
     """FlexAttention as kernels; without compilation it stores the scores of all pairs."""
-    # Of torch.compile, an argument that its declared types leave out, and that came with torch 2.13.
+    # An argument that torch.compile's declared types leave out, and that came with torch 2.13.
     limit: dict[str, Any] = {"recompile_limit": VARIANTS}
     if not limit.keys() <= inspect.signature(torch.compile).parameters.keys():
         torch._dynamo.config.recompile_limit = limit.pop("recompile_limit")

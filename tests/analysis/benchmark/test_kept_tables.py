@@ -205,7 +205,8 @@ def jobs_of_target() -> dict[str, list[list[str]]]:
         own = yaml.safe_load((SWEEPS / f"{sweep}.yaml").read_text())
         grid = {
             **own["hydra"]["sweeper"]["params"],
-            **dict(one.split("=") for one in given.split()),
+            # What is a variable of make is a list of seeds.
+            **dict(one.split("=") for one in given.split() if "=" in one),
         }
         for seeds in ("seed", "stage_seed"):
             grid.pop(seeds, None)

@@ -18,42 +18,42 @@ def draw(
     """One token a row by inverse CDF (the likeliest in greedy rows), and its log-prob at the
     temperature. is_greedy_B: None where no row is greedy. The host waits for nothing.
 
-    A token of probability zero is never drawn. torch has no deterministic sum of floats along a
-    line on a GPU: there the sums are of whole numbers, and the tokens differ from a CPU's only
-    where a random number lies within rounding of a border.
+    A token of probability zero is never drawn. torch has no deterministic running sum of floats on
+    a GPU: there running sums are of whole numbers, and the tokens differ from a CPU's only where a
+    random number lies within rounding of a border.
     """
     scaled_BV = logits_BV.float() / temperature
     share_BV = torch.softmax(scaled_BV, dim=-1)
     size = share_BV.shape[1]
     blocks = -(-size // BLOCK)
     share_BNK = functional.pad(share_BV, (0, blocks * BLOCK - size)).view(-1, blocks, BLOCK)
-    if logits_BV.device.type != "cpu":
-        share_BNK = counted(share_BNK)
     # Where all is NaN the token means nothing; its log-prob is NaN too.
-    token_B1 = drawn(share_BNK, uniform_B.unsqueeze(1)).clamp(max=size - 1)
+    is_counted = logits_BV.device.type != "cpu"
+    token_B1 = drawn(share_BNK, uniform_B.unsqueeze(1), is_counted).clamp(max=size - 1)
     if is_greedy_B is not None:
         likeliest_B1 = scaled_BV.argmax(dim=1, keepdim=True)
         token_B1 = torch.where(is_greedy_B.unsqueeze(1), likeliest_B1, token_B1)
     return token_B1.squeeze(1), share_BV.gather(1, token_B1).log().squeeze(1)
 
 
-def counted(share_BNK: Tensor) -> Tensor:
-    """Probabilities as whole numbers, whose sums are exact in any order."""
-    return (share_BNK.double() * UNIT).long()
-
-
-def drawn(mass_BNK: Tensor, uniform_B1: Tensor) -> Tensor:
+def drawn(share_BNK: Tensor, uniform_B1: Tensor, is_counted: bool) -> Tensor:
     """The tokens whose stretches of the line the random numbers hit, B1.
 
-    mass_BNK: probabilities in blocks, or `counted` ones. Sums of blocks run in float64, so that one
-    of 100k tokens keeps its last ones, or in whole numbers.
+    share_BNK: probabilities in blocks. is_counted: whether running sums are of whole numbers.
     """
-    wide = torch.float64 if mass_BNK.is_floating_point() else torch.int64
-    cumulative_BN = mass_BNK.sum(dim=2).to(wide).cumsum(dim=1)
-    block_B1, rest_B1 = hit(cumulative_BN, (uniform_B1 * cumulative_BN[:, -1:]).to(wide))
-    within_BK = mass_BNK.gather(1, block_B1.unsqueeze(2).expand(-1, 1, BLOCK)).squeeze(1)
-    place_B1, _ = hit(within_BK.to(wide).cumsum(dim=1), rest_B1)
+    cumulative_BN = running_sum(share_BNK.sum(dim=2), is_counted)
+    target_B1 = (uniform_B1 * cumulative_BN[:, -1:]).to(cumulative_BN.dtype)
+    block_B1, rest_B1 = hit(cumulative_BN, target_B1)
+    within_BK = share_BNK.gather(1, block_B1.unsqueeze(2).expand(-1, 1, BLOCK)).squeeze(1)
+    place_B1, _ = hit(running_sum(within_BK, is_counted), rest_B1)
     return block_B1 * BLOCK + place_B1
+
+
+def running_sum(share_BN: Tensor, is_counted: bool) -> Tensor:
+    """The sums of the first probabilities: in float64, so that one of 100k tokens keeps its last
+    ones, or, counted, in units of 1 / UNIT, whose sums are exact in any order."""
+    wide_BN = share_BN.double()
+    return ((wide_BN * UNIT).long() if is_counted else wide_BN).cumsum(dim=1)
 
 
 def hit(cumulative_BN: Tensor, target_B1: Tensor) -> tuple[Tensor, Tensor]:
