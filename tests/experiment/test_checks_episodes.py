@@ -59,17 +59,18 @@ def test_episodes_are_generated_in_these_modes(
         ),
         (
             ["reward=reward_model"],
-            "reward=reward_model: a reward model reads one answer; pass reward=environment",
+            "reward=reward_model: its reward model would learn from answers of one turn; pass the "
+            "path of one that exists, or reward=environment",
         ),
-        (["reward=ensemble"], "reward=ensemble: a reward model reads one answer; pass reward=env"),
-        (["reward=steps", "reward.path=x"], "reward=steps: a reward model reads one answer; pass "),
+        (["reward=ensemble"], "reward=ensemble: its reward model would learn from answers of one "),
+        (["reward=steps", "reward.path=x"], "reward=steps: it scores the steps of one answer; "),
         (
             [
                 "reward=combined",
                 "+reward@reward.terms.own=environment",
                 "+reward@reward.terms.learned=reward_model",
             ],
-            "reward.terms.learned=reward_model: a reward model reads one answer; pass",
+            "reward.terms.learned=reward_model: its reward model would learn from answers of one ",
         ),
     ],
 )
@@ -84,6 +85,16 @@ def test_parts_that_know_one_turn_are_refused(
     # A task of one turn may have these parts.
     plain = config_of("task=arithmetic", "reward=task_rule")
     check_episodes(replace(config, task=plain.task, reward=plain.reward))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [["reward=reward_model", "reward.path=x"], ["reward=ensemble", "reward.paths=[x,y]"]],
+)
+def test_reward_models_that_exist_may_score_episodes(
+    config_of: MakeConfig, overrides: list[str]
+) -> None:
+    check_episodes(config_of("task=tool_arithmetic", *overrides))
 
 
 @pytest.mark.parametrize("overrides", [["mode=partial"], ["sft.loss_on=all"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,23 @@ def test_samples_of_the_present_policy_have_ratios_of_one(
 
 def test_a_lag_of_zero_is_sync(finished: Finished, world: tuple[str, ...]) -> None:
     assert finished(*world, "mode=lagged", "mode.max_staleness=0") == finished(*world)
+
+
+def test_a_given_reward_model_and_the_environment_reward_episodes_together(
+    finished: Finished, make_config: MakeConfig
+) -> None:
+    """The reward model's, of another vocabulary, reads the last action."""
+    made = Artifacts(make_config("task=tldr_nano"), Console(quiet=True)).reward_model(0)
+    options = (
+        *WORLDS["ask"],
+        *("reward=combined", "+reward@reward.terms.costs=environment"),
+        *("+reward@reward.terms.quality=reward_model", f"reward.terms.quality.path={made.folder}"),
+    )
+    rows, digest = finished(*options)
+    assert rows[-1]["total/scored_tokens"] > 0
+    assert all(math.isfinite(row["update/loss"]) for row in rows)
+    assert digest != finished(*WORLDS["ask"])[1]
+    assert finished(*options, "mode=lagged", "mode.max_staleness=0") == (rows, digest)
 
 
 @pytest.mark.parametrize(

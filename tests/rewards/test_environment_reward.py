@@ -10,6 +10,7 @@ import torch
 
 from rlhf_lab.models.batching import collate
 from rlhf_lab.rewards.build import RewardContext, build_scorer
+from rlhf_lab.rewards.encoding import as_tokens
 from rlhf_lab.rewards.environment import EnvironmentReward, EnvironmentScorer
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.tasks.environment import Turn
@@ -51,6 +52,13 @@ def test_references_have_no_score() -> None:
     assert scorer.score(groups) == [(), (0.5,)]
     reference, _ = scorer.scored(groups)
     assert (reference.rewards, reference.step_rewards) == ((), ())
+
+
+def test_a_reward_model_reads_the_last_action_as_an_answer_to_the_prompt() -> None:
+    assert (FIRST.answer, SECOND.answer, REFERENCE.answer) == ((7, 8), (5, 6), (5, EOS))
+    group = Group(prompt(), (FIRST, REFERENCE))
+    rows = [as_tokens(group, sample) for sample in group.samples]
+    assert rows == [[*group.prompt.tokens, 7, 8], [*group.prompt.tokens, 5, EOS]]
 
 
 def test_the_option_builds_a_scorer_of_steps(tmp_path: Path) -> None:

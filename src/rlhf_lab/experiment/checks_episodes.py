@@ -100,14 +100,23 @@ def refuse_tools(config: Config) -> None:
 
 
 def learned_rewards(config: Config) -> list[tuple[bool, str]]:
-    """Reward models read a prompt and one answer."""
-    return [
-        (
-            part.is_learned or bool(part.step_model_paths()),
-            f"{place}={part.name}: a reward model reads one answer; pass reward=environment",
-        )
-        for place, part in named_parts("reward", config.reward)
-    ]
+    """Pairs for a reward model are answers of one turn, and steps of an episode are its turns."""
+    refusals = []
+    for place, part in named_parts("reward", config.reward):
+        named = f"{place}={part.name}"
+        refusals += [
+            (
+                bool(part.num_proxies),
+                f"{named}: its reward model would learn from answers of one turn; pass the path "
+                "of one that exists, or reward=environment",
+            ),
+            (
+                bool(part.step_model_paths()),
+                f"{named}: it scores the steps of one answer; pass reward=environment, which has a "
+                "reward for each turn",
+            ),
+        ]
+    return refusals
 
 
 def refuse_without_environment(config: Config) -> None:

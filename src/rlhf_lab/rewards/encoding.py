@@ -1,4 +1,7 @@
-"""How a reward model reads a sample: as the policy's tokens, as text, or as a chat."""
+"""How a reward model reads a sample: as the policy's tokens, as text, or as a chat.
+
+Of an episode it reads the last action alone, as an answer to the prompt.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def steps_encoder(policy_tokenizer: Any, reward_tokenizer: Any, path: str, decod
 
 
 def as_tokens(group: Group, sample: Sample) -> Sequence[int]:
-    return [*group.prompt.tokens, *sample.tokens]
+    return [*group.prompt.tokens, *sample.answer]
 
 
 def as_text(tokenizer: Any, group: Group, sample: Sample) -> Sequence[int]:

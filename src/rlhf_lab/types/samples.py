@@ -160,6 +160,12 @@ class Sample:
             observed = sum(len(tokens) for place, tokens in episode.observed if place <= last)
             yield last + 1 + observed
 
+    @property
+    def answer(self) -> tuple[int, ...]:
+        """The tokens of `text`: those of an episode's last action, or all."""
+        turns = self.episode.turns if self.episode else ()
+        return self.tokens[turns[-2][0] + 1 :] if len(turns) > 1 else self.tokens
+
     def pieces(self) -> Iterator[tuple[bool, tuple[int, ...]]]:
         """What stands behind the prompt, in order: whether the environment wrote it, and tokens."""
         start = 0
