@@ -28,13 +28,13 @@ class Section:
 SECTIONS = (
     Section(0, "machine", 40, "ceilings: matrix products, copies, launches, digests"),
     Section(1, "parity", 90, "log-probs, values and gradients: every path against a CPU"),
-    Section(2, "bits", 150, "equal weights of sync, lagged, async, partial and resumed runs"),
+    Section(2, "bits", 300, "equal weights of sync, lagged, async, partial and resumed runs"),
     Section(3, "generation", 130, "tokens a second of every decode loop"),
     Section(4, "update", 300, "seconds, share of the peak and memory of an update"),
     Section(5, "weights", 60, "seconds of a version of the weights on its way"),
-    Section(6, "overlap", 240, "asynchronous against synchronous runs on one device"),
+    Section(6, "overlap", 480, "asynchronous against synchronous runs on one device"),
     Section(7, "tenants", 40, "memory that stages leave, and the message where it runs out"),
-    Section(8, "learning", 150, "gold win-rate before and after, over seeds"),
+    Section(8, "learning", 480, "gold win-rate before and after, over seeds"),
 )
 
 

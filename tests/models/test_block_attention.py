@@ -123,6 +123,27 @@ def test_flex_attention_reads_the_blocks_and_is_compiled_a_few_times() -> None:
     assert counter.frame_count <= 4
 
 
+def test_the_number_of_variants_is_set_in_every_version_of_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[dict[str, Any]] = []
+
+    def of_2_13(function: Any, *, recompile_limit: int | None = None) -> Any:
+        given.append({"recompile_limit": recompile_limit})
+        return function
+
+    def before(function: Any, *, dynamic: bool | None = None) -> Any:
+        given.append({})
+        return function
+
+    for made in (of_2_13, before):
+        monkeypatch.setattr(torch, "compile", made)
+        with torch._dynamo.config.patch(recompile_limit=8):
+            assert block_attention.compiled.__wrapped__() is flex_attention
+            limit = torch._dynamo.config.recompile_limit
+        assert given.pop().get("recompile_limit", limit) == block_attention.VARIANTS
+
+
 def test_autocast_gives_the_kernel_one_type() -> None:
     query, key = torch.randn(2, 1, 2, BLOCK, 16)
     mask = block_mask(torch.ones(1, BLOCK, dtype=torch.long))
