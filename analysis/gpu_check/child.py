@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def facts(device: str) -> dict[str, Any]:
     import transformers
 
     found = {
+        "day": datetime.now(UTC).date().isoformat(),
         "device": device,
         "name": platform.processor() or platform.machine(),
         "python": platform.python_version(),
@@ -67,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, required=True)
     given = parser.parse_args(arguments)
     (section,) = chosen(given.section)
-    append(given.results, {"facts": facts(given.device)})
+    append(given.results, {"section": section.number, "facts": facts(given.device)})
     if given.device == "cpu":
         import torch
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,14 @@ def text_of(rows: Sequence[dict[str, Any]]) -> str:
     if facts.get("device") != "cuda":
         lines += [ON_CPU, ""]
     for section in SECTIONS:
-        lines += table(section, rows)
+        lines += table(section, rows, facts)
     return "\n".join(lines)
 
 
 def caption(facts: dict[str, Any]) -> str:
     """One line: when, on what, with which versions."""
-    day = datetime.now(UTC).date().isoformat()
-    words = [f"Measured on {day} on {facts.get('name', 'an unknown machine')}"]
+    day, name = facts.get("day", "an unknown day"), facts.get("name", "an unknown machine")
+    words = [f"Measured on {day} on {name}"]
     words += [f"{name} {facts[key]}" for key, name in NAMES.items() if facts.get(key)]
     return ", ".join(words) + "."
 
@@ -50,12 +49,16 @@ NAMES = {
 }
 
 
-def table(section: Section, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The rows of a section below its heading; none if it was not run."""
+def table(section: Section, rows: Sequence[dict[str, Any]], facts: dict[str, Any]) -> list[str]:
+    """The rows of a section below its heading; none if it was not run. facts: of the page, which a
+    section repeats only where its own are others."""
     found = findings_of(rows, section.number)
     if not found:
         return []
     lines = [f"### {section.number} {section.name}: {section.about}", ""]
+    own = [row["facts"] for row in rows if row["section"] == section.number and "facts" in row]
+    if own and own[-1] != facts:
+        lines += [caption(own[-1]), ""]
     lines += ["| what | measured | expected | verdict |", "|---|---|---|---|"]
     passed = [one for one in found if one.verdict is Verdict.passed]
     if len(passed) > MOST_ROWS:

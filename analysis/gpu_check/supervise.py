@@ -52,11 +52,22 @@ class Plan:
 
 
 def run_all(plan: Plan, say: Callable[[str], None]) -> bool:
-    """Run all sections; whether nothing failed."""
+    """Run all sections; whether nothing failed. What OUT has of others, found on a device of the
+    same kind, stays."""
     plan.out.mkdir(parents=True, exist_ok=True)
-    plan.results.write_text("", encoding="utf-8")
+    lines = [json.dumps(row) + "\n" for row in of_other_sections(plan)]
+    plan.results.write_text("".join(lines), encoding="utf-8")
     (plan.out / LOG).write_text("", encoding="utf-8")
     return all([run_section(section, plan, say) for section in plan.sections])
+
+
+def of_other_sections(plan: Plan) -> list[dict[str, Any]]:
+    """The rows of sections that are not run now."""
+    rows = rows_of(plan.results) if plan.results.is_file() else []
+    again = {section.number for section in plan.sections}
+    device = {row["section"]: row["facts"]["device"] for row in rows if "facts" in row}
+    same = {number for number, of in device.items() if of == plan.device}
+    return [row for row in rows if row["section"] in same - again]
 
 
 def run_section(section: Section, plan: Plan, say: Callable[[str], None]) -> bool:
@@ -116,7 +127,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 def findings_of(rows: Sequence[dict[str, Any]], number: int) -> list[Finding]:
     """What a section found."""
-    own = [row for row in rows if row.get("section") == number]
+    own = [row for row in rows if row["section"] == number and "verdict" in row]
     return [
         Finding(
             **{k: v for k, v in row.items() if k not in ("section", "verdict")},

@@ -155,10 +155,42 @@ def test_a_section_that_does_not_end_well_fails_and_the_next_is_run(
         assert failed.verdict is Verdict.failed and took.name == "section took"
 
 
+def test_results_of_several_calls_add_up(tmp_path: Path) -> None:
+    """So a check fits into jobs of minutes. A section that is run again replaces its own rows, and
+    those of another kind of device go."""
+    plan = plan_for(tmp_path, SECTIONS[0], SECTIONS[3])
+    plan.out.mkdir(parents=True)
+    rows = [
+        {"section": 0, "facts": {"device": "cpu"}},
+        row(0, info("old", 1.0)),
+        {"section": 1, "facts": {"device": "cpu"}},
+        row(1, info("kept", 2.0)),
+        {"section": 2, "facts": {"device": "cuda"}},
+        row(2, info("of a GPU", 3.0)),
+    ]
+    plan.results.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    assert supervise.of_other_sections(plan) == rows[2:4]
+
+
+def test_a_section_of_another_day_names_it(tmp_path: Path) -> None:
+    rows = [
+        {"section": 0, "facts": {**FACTS, "day": "2026-01-01"}},
+        row(0, info("copy", 4.3, "TB/s")),
+        {"section": 2, "facts": {**FACTS, "day": "2026-01-02"}},
+        row(2, info("seconds", 1.0)),
+    ]
+    text = page.text_of(rows)
+    assert text.startswith("Measured on 2026-01-02 on NVIDIA H200")
+    assert text.count("Measured on 2026-01-01 on NVIDIA H200") == 1
+    assert (
+        text.index("### 0") < text.index("2026-01-01") < text.index("| copy") < text.index("### 2")
+    )
+
+
 def results(tmp_path: Path, device: str) -> Path:
     path = tmp_path / "results.jsonl"
     rows: list[dict[str, Any]] = [
-        {"facts": {**FACTS, "device": device}},
+        {"section": 0, "facts": {**FACTS, "device": device}},
         row(0, info("copy", 4.2999, "TB/s", "4.3")),
         row(2, judged("lagged = sync | x", False, False, expected="equal digests")),
     ]
