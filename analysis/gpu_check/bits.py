@@ -73,7 +73,7 @@ def same(found: Mapping[str, str], is_required: bool) -> Iterator[Finding]:
 def resumed(folder: Path, whole: Mapping[str, str], setting: Setting) -> Iterator[Finding]:
     """Runs that paused, or that a signal ended, and went on, beside each other: against those that
     were not cut off."""
-    cut = {"async": ("async, process", ASYNC)}
+    cut: dict[str, tuple[str, Sequence[str]]] = {"async": ("async, process", ASYNC)}
     if not setting.is_small:
         cut["sync"] = ("sync", ())
     with ThreadPoolExecutor() as pool:
