@@ -196,6 +196,14 @@ def test_levels_of_win_rates_lie_between_0_and_1(every: Selection, name: str) ->
     assert set(held["interval"]) == {"95% logit"}
 
 
+def test_the_figure_of_policies_has_all_three_sizes(every: Selection) -> None:
+    """The smallest ones are of another sweep."""
+    data = draw_selection("fig5_policy_scale", every).data
+    sizes = {words.split()[0] for words in data["condition"]}
+    assert sizes == {"nano_s", "nano_m", "nano_l"}
+    assert {words.split()[-1] for words in data["group"]} == {"online_dpo", "ppo"}
+
+
 def jobs_of_target() -> dict[str, list[list[str]]]:
     """By sweep the overrides of each job of one seed that `make benchmark` trains."""
     text = (ROOT / "Makefile").read_text().replace("\\\n", " ")
