@@ -124,7 +124,7 @@ def with_left_out(figure: DrawnFigure, choice: Choice) -> DrawnFigure:
 
 
 def choice_of(spec: FigureSpec, selection: Selection) -> Choice:
-    return choose(spec.needs, spec.sweeps, selection)
+    return choose(spec.needs, spec.sweeps, selection, spec.beside)
 
 
 def spec_of(name: str) -> FigureSpec:

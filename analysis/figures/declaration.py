@@ -16,7 +16,7 @@ Draw: TypeAlias = Callable[[Sequence[Family]], FigureBuilder]
 @dataclass(frozen=True)
 class FigureSpec:
     """A figure. title: what `--list` shows. caption: its first sentence. needs: which runs. sweeps:
-    those whose runs are preferred."""
+    those whose runs are preferred. beside: sweeps whose runs are drawn with theirs."""
 
     name: str
     title: str
@@ -24,20 +24,26 @@ class FigureSpec:
     needs: Requirement
     sweeps: tuple[str, ...]
     draw: Draw
+    beside: tuple[str, ...] = ()
 
 
 DECLARED: dict[str, FigureSpec] = {}
 
 
 def figure(
-    name: str, title: str, caption: str, needs: Requirement, sweeps: Sequence[str] = ()
+    name: str,
+    title: str,
+    caption: str,
+    needs: Requirement,
+    sweeps: Sequence[str] = (),
+    beside: Sequence[str] = (),
 ) -> Callable[[Draw], Draw]:
     """Declare the decorated function as the drawing of this figure."""
 
     def declare(draw: Draw) -> Draw:
         if name in DECLARED:
             raise ValueError(f"figure {name} is declared twice")
-        DECLARED[name] = FigureSpec(name, title, caption, needs, tuple(sweeps), draw)
+        DECLARED[name] = FigureSpec(name, title, caption, needs, tuple(sweeps), draw, tuple(beside))
         return draw
 
     return declare

@@ -84,8 +84,9 @@ def losses(families: Sequence[Family]) -> FigureBuilder:
     "win-rate and KL against N by size of the policy (figure 5, left)",
     "Size of the policy: what N costs at each",
     Requirement(("model", N), (WIN_RATE, KL)),
-    # The smallest policies are those of the ladder, where a sweep of larger ones leaves them out.
-    ("policy_scale", *LADDER),
+    ("policy_scale",),
+    # Its smallest policies, where a sweep of larger ones leaves them out.
+    beside=LADDER,
 )
 def policy_scale(families: Sequence[Family]) -> FigureBuilder:
     return ends_and_ladders(families, ("model", N), (WIN_RATE, KL), ("task", "algo"))

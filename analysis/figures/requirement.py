@@ -94,9 +94,11 @@ class Choice:
     is_own: bool = False
 
 
-def choose(needs: Requirement, sweeps: Sequence[str], selection: Selection) -> Choice:
-    """What a figure draws of a selection: runs of its own sweeps if there are any, else all that
-    fit."""
+def choose(
+    needs: Requirement, sweeps: Sequence[str], selection: Selection, beside: Sequence[str] = ()
+) -> Choice:
+    """What a figure draws of a selection: runs of its own sweeps, and of those beside them, if
+    there are any, else all that fit."""
     alike = [cell for cell in selection.cells if needs.has_values(cell)]
     fitting = [cell for cell in alike if needs.is_measured(cell)]
     unmeasured = (
@@ -106,7 +108,7 @@ def choose(needs: Requirement, sweeps: Sequence[str], selection: Selection) -> C
         if cell not in fitting
     )
     left_out = (*selection.left_out, *unmeasured)
-    names = {form for name in sweeps for form in (name, f"{name}_nano")}
+    names = {form for name in (*sweeps, *beside) for form in (name, f"{name}_nano")}
     own = [cell for cell in fitting if cell.sweep in names]
     for candidates in (own, fitting):
         if families_ := needs.families_of(candidates):
