@@ -97,8 +97,8 @@ class Choice:
 def choose(
     needs: Requirement, sweeps: Sequence[str], selection: Selection, beside: Sequence[str] = ()
 ) -> Choice:
-    """What a figure draws of a selection: runs of its own sweeps, and of those beside them, if
-    there are any, else all that fit."""
+    """Choose the runs that a figure draws: those of `sweeps` and `beside` if they suffice, else all
+    that fit."""
     alike = [cell for cell in selection.cells if needs.has_values(cell)]
     fitting = [cell for cell in alike if needs.is_measured(cell)]
     unmeasured = (

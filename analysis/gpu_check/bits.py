@@ -59,6 +59,7 @@ def digests(folder: Path, flags: Sequence[str], setting: Setting) -> dict[str, s
 
 
 def same(found: Mapping[str, str], is_required: bool) -> Iterator[Finding]:
+    """Compare the digests of each group of SAME. is_required: whether a difference is a failure."""
     how = "" if is_required else ", without the flag"
     for first, group in SAME.items():
         for name in [name for name in group if name in found and name != first]:
@@ -71,8 +72,8 @@ def same(found: Mapping[str, str], is_required: bool) -> Iterator[Finding]:
 
 
 def resumed(folder: Path, whole: Mapping[str, str], setting: Setting) -> Iterator[Finding]:
-    """Runs that paused, or that a signal ended, and went on, beside each other: against those that
-    were not cut off."""
+    """Compare runs that were paused or ended by SIGTERM, and then resumed, with uninterrupted ones.
+    All train in parallel. whole: digests of the uninterrupted runs, by name."""
     cut: dict[str, tuple[str, Sequence[str]]] = {"async": ("async, process", ASYNC)}
     if not setting.is_small:
         cut["sync"] = ("sync", ())
@@ -91,7 +92,7 @@ def resumed(folder: Path, whole: Mapping[str, str], setting: Setting) -> Iterato
 
 
 def paused(folder: Path, options: Sequence[str], setting: Setting) -> str:
-    """The digest of a run that paused and went on."""
+    """Train until the pause and resume; the digest of the last weights."""
     train(folder, (*options, *PAUSED), setting)
     return digest(train(folder, (*options, "output.resume=true"), setting))
 

@@ -65,9 +65,10 @@ def of_other_sections(plan: Plan) -> list[dict[str, Any]]:
     """The rows of sections that are not run now."""
     rows = rows_of(plan.results) if plan.results.is_file() else []
     again = {section.number for section in plan.sections}
-    device = {row["section"]: row["facts"]["device"] for row in rows if "facts" in row}
-    same = {number for number, of in device.items() if of == plan.device}
-    return [row for row in rows if row["section"] in same - again]
+    # Files of before have facts without a section: nothing of them is kept.
+    device = {row.get("section"): row["facts"]["device"] for row in rows if "facts" in row}
+    same = {number for number, kind in device.items() if kind == plan.device} - {None}
+    return [row for row in rows if row.get("section") in same - again]
 
 
 def run_section(section: Section, plan: Plan, say: Callable[[str], None]) -> bool:

@@ -213,8 +213,7 @@ def jobs_of_target() -> dict[str, list[list[str]]]:
         own = yaml.safe_load((SWEEPS / f"{sweep}.yaml").read_text())
         grid = {
             **own["hydra"]["sweeper"]["params"],
-            # What is a variable of make is a list of seeds.
-            **dict(one.split("=") for one in given.split() if "=" in one),
+            **dict(one.split("=") for one in given.split() if one != "$(EIGHT_SEEDS)"),
         }
         for seeds in ("seed", "stage_seed"):
             grid.pop(seeds, None)

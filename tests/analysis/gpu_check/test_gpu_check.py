@@ -170,6 +170,9 @@ def test_results_of_several_calls_add_up(tmp_path: Path) -> None:
     ]
     plan.results.write_text("".join(json.dumps(one) + "\n" for one in rows))
     assert supervise.of_other_sections(plan) == rows[2:4]
+    before = [{"facts": {"device": "cpu"}}, row(1, info("of a former version", 1.0))]
+    plan.results.write_text("".join(json.dumps(one) + "\n" for one in before))
+    assert supervise.of_other_sections(plan) == []
 
 
 def test_a_section_of_another_day_names_it(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from rlhf_lab.rollout.generators.lean_prompts import ReadPrompts
 # Rows are decoded by so many, the smallest number that takes all of them: one graph for each.
 BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 # Attention reads the cache up to a multiple of so many tokens. It is as fast as memory lets it be,
-# so what it reads in vain is lost; each multiple costs two graphs' time once.
+# so time goes into what it reads in vain; each multiple costs one step without a graph and one
+# capture.
 SPAN = 64
 
 
