@@ -210,6 +210,15 @@ def test_a_teacher_of_another_vocabulary_or_context_is_refused(
     config = make_config("algo=distill", f"algo.teacher={tmp_path / 'short'}")
     with pytest.raises(UserError, match=r"its context of 16 tokens is shorter than prompts"):
         build_teacher(config, tokenizer)
+    # Of an episode, it reads the observations too.
+    config = make_config("algo=distill", "task=ask_nano")
+    task = config.task
+    without = task.max_prompt_tokens + task.max_response_tokens
+    model, tokenizer = load_policy(replace(short, max_positions=without), task.tokenizer(), seed=1)
+    save_policy(model, tokenizer, tmp_path / "turns")
+    config = make_config("algo=distill", "task=ask_nano", f"algo.teacher={tmp_path / 'turns'}")
+    with pytest.raises(UserError, match=rf"its context of {without} tokens is shorter than"):
+        build_teacher(config, tokenizer)
     config = make_config("algo=distill", f"algo.teacher={tmp_path / 'nothing'}")
     with pytest.raises(UserError, match=r"algo\.teacher"):
         build_teacher(config, tokenizer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from rlhf_lab.runs.summaries import list_runs
+from rlhf_lab.sweeps.child import THREADS, pin
 from tests.support.doors import LIMIT, door
 from tests.support.examples import call
 from tests.support.survival import wait_until
@@ -218,6 +220,15 @@ def test_jobs_that_fail_or_are_killed_sink_no_other_and_go_on_when_asked(
     assert call(*asked, "hydra.sweeper.rerun=failed", monkeypatch=monkeypatch) == 0
     assert set(states(tmp_path / "runs").values()) == {"finished"}
     assert (tmp_path / "threads-3").read_text() == "1", "libraries are told a job's own threads"
+
+
+def test_a_number_of_threads_that_is_set_to_nothing_is_not_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in zip((*THREADS, "TOKENIZERS_PARALLELISM"), ("", "7", "", ""), strict=True):
+        monkeypatch.setenv(name, value)
+    pin(3)
+    assert [os.environ[name] for name in THREADS] == ["3", "7", "3"]
 
 
 @pytest.mark.usefixtures("processes")

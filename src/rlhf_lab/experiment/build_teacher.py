@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import response_tokens
+from rlhf_lab.experiment.derived import sequence_tokens
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.types.errors import UserError
@@ -35,7 +35,7 @@ def build_teacher(config: Config, tokenizer: Any) -> Any | None:
             "that, or 0 for all"
         )
     context = getattr(model.config, "max_position_embeddings", None)
-    needed = config.task.max_prompt_tokens + response_tokens(config)
+    needed = sequence_tokens(config)
     if context is not None and needed > context:
         raise UserError(
             f"{KEY}={named}: its context of {context} tokens is shorter than prompts and responses "

@@ -40,6 +40,11 @@ def sample_tokens(config: Config) -> int:
     return response_tokens(config) + observation_tokens(config)
 
 
+def sequence_tokens(config: Config) -> int:
+    """The longest sequence of a run: a prompt, and what stands behind it."""
+    return int(config.task.max_prompt_tokens) + sample_tokens(config)
+
+
 def sft_response_tokens(config: Config) -> int:
     """Longest reference that SFT reads, the end token included."""
     return config.sft.max_response_tokens or response_tokens(config)

@@ -29,9 +29,10 @@ def start(words: Sequence[str], log: Path, threads: int, script: str = "") -> Ba
 
 
 def pin(threads: int) -> None:
-    """Set the threads of libraries that are still to be loaded, here and in children."""
+    """Set the threads of libraries that are still to be loaded, here and in children, where the
+    environment sets none. A variable that is set to nothing sets none."""
     for name in THREADS:
-        os.environ.setdefault(name, str(threads))
+        os.environ[name] = os.environ.get(name) or str(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 

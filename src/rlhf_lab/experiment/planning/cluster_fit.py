@@ -72,7 +72,7 @@ def fitted(folder: Path) -> Fit:
     steps = {row["chunk"]: max(1, row["steps"]) for row in rows}
     per_round = len(settings.chunk_rows)
     begin, step = decoding(chunk_seconds(folder, per_round), steps)
-    prompts = read_rows(folder / METRICS)[-1]["total/prefill_tokens"] / len(rows)
+    prompts = read_before_steps(folder) / len(rows)
     options = ClusterOptions(
         name="fitted",
         generators=settings.num_generators,
@@ -99,6 +99,12 @@ def fitted(folder: Path) -> Fit:
         lags,
         measurement.wall,
     )
+
+
+def read_before_steps(folder: Path) -> float:
+    """Tokens that the generators read before they decoded: of observations, one is read a step."""
+    totals = read_rows(folder / METRICS)[-1]
+    return float(totals["total/prefill_tokens"] - totals.get("total/observed_tokens", 0))
 
 
 def trainer_seconds(measurement: Measurement) -> float:

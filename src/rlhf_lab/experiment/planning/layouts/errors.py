@@ -8,7 +8,7 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import sample_tokens
+from rlhf_lab.experiment.derived import sequence_tokens
 from rlhf_lab.experiment.layout import Layout
 from rlhf_lab.experiment.planning.layouts.choice import Choice
 from rlhf_lab.experiment.planning.layouts.gpus import Gpu
@@ -89,7 +89,7 @@ def layout_of_run(config: Config, trainers: int) -> Layout:
 def choice_of(config: Config, layout: Layout, device: str) -> Choice:
     """How a config is placed by a layout. device: what `auto` means, cpu or cuda."""
     generator, engine = config.generator, config.engine.on(device)
-    longest = config.task.max_prompt_tokens + sample_tokens(config)
+    longest = sequence_tokens(config)
     return Choice(
         layout,
         engine.name,

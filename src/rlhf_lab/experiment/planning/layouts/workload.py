@@ -9,7 +9,7 @@ from rlhf_lab.experiment.derived import (
     observation_tokens,
     reference_groups,
     response_tokens,
-    sample_tokens,
+    sequence_tokens,
 )
 from rlhf_lab.experiment.planning.layouts.shapes import ModelShape, shape_of_model
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -111,7 +111,7 @@ def workload_of(config: Config) -> Workload:
     per_group = 2 if trains_pairs(config) else size
     chunk = config.generator.chunk_groups
     groups = run.groups_generated
-    longest = config.task.max_prompt_tokens + sample_tokens(config)
+    longest = sequence_tokens(config)
     return Workload(
         policy=shape_of_model(config.model, vocabulary),
         scorers=scorers_of(config, vocabulary),
