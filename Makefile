@@ -242,7 +242,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=catch_up_nano
 	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="optim.schedule_per=round"
 	$(MAKE) benchmark-sweep SWEEP=policy_scale_nano OVERRIDES="model=nano_m,nano_l"
-	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano OVERRIDES="model@proxy=nano_m"
+	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano OVERRIDES="model@proxy=nano_m,nano_l"
 	$(MAKE) benchmark-sweep SWEEP=staleness_nano OVERRIDES="staleness=s0,s1,s4,s4_corrected"
 	$(MAKE) benchmark-sweep SWEEP=passes_nano OVERRIDES="model=nano_s"
 	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano OVERRIDES="model=nano_s"
@@ -257,7 +257,10 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=turns EXTEND=1 \
 		OVERRIDES="algo=grpo turn_age=old,old_first correction=truncated_is,m2po"
 	$(MAKE) benchmark-sweep SWEEP=turns_lambda
+	$(MAKE) benchmark-sweep SWEEP=turns_lambda EXTEND=1 OVERRIDES="turn_age=old_first algo.lam=1"
 	$(MAKE) benchmark-sweep SWEEP=stragglers
+	$(MAKE) benchmark-sweep SWEEP=stragglers EXTEND=1 \
+		OVERRIDES="algo=grpo episodes.tool_deadline=10 run.mask_truncated=true"
 	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano \
 		OVERRIDES="queue=completion,drop tail=none,heavy mode.max_staleness=1 $(EIGHT_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano EXTEND=1 \
