@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.registry.gates import stages_of
-from rlhf_lab_analysis.comparison.registry.planning import core_seconds
+from rlhf_lab_analysis.comparison.registry.planning import core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.markdown import split_at_markers
 from rlhf_lab_analysis.tables.table import Tables, count
@@ -61,7 +62,9 @@ def run(given: argparse.Namespace, console: Console) -> None:
         save_benchmark(given.runs, given.tables)
     tables = load_benchmark(given.tables)
     if given.cost:
-        for line in cost_lines(cells(tables)):
+        collapses = load_collapses(given.tables)
+        fallen = cells(collapses) if collapses else NONE
+        for line in cost_lines(cells(tables), fallen):
             console.print(line)
         return
     write(given, tables, console)
@@ -96,16 +99,17 @@ def write_page(path: Path, lines: Sequence[str]) -> None:
     path.write_text("\n".join([before, *lines, after.lstrip("\n")]), encoding="utf-8")
 
 
-def cost_lines(selection: Selection) -> Iterator[str]:
+def cost_lines(*selections: Selection) -> Iterator[str]:
     """What the runs of each sweep took of one core, training and evaluation."""
-    hours = 0.0
-    for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
-        held = selection.only(sweep=sweep).cells
-        own = sum(core_seconds(cell) * len(cell.seeds) for cell in held) / 3600
-        runs = sum(cell.num_runs for cell in held)
-        yield f"{sweep}: {count(runs, 'run')}, {own:.2f} core-hours"
-        hours += own
-    yield f"together {hours:.1f} core-hours on the machine of the kept runs, without stages"
+    hours: dict[str, float] = {}
+    runs: Counter[str] = Counter()
+    for cell in (cell for selection in selections for cell in selection.cells):
+        hours[cell.sweep] = hours.get(cell.sweep, 0.0) + core_hours(cell)
+        runs[cell.sweep] += cell.num_runs
+    for sweep, own in hours.items():
+        yield f"{sweep}: {count(runs[sweep], 'run')}, {own:.2f} core-hours"
+    whole = sum(hours.values())
+    yield f"together {whole:.1f} core-hours on the machine of the kept runs, without stages"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

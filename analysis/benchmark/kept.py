@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.registry.gates import gated, without
-from rlhf_lab_analysis.sources.axes import AXES
+from rlhf_lab_analysis.sources.axes import AXES, COLUMNS
 from rlhf_lab_analysis.sources.findings import Kind
 from rlhf_lab_analysis.sources.record import Reading, Record, Row, joined
 from rlhf_lab_analysis.tables.compact import compact, without_paths
 from rlhf_lab_analysis.tables.frames import OWN
 from rlhf_lab_analysis.tables.gather import gather, read
-from rlhf_lab_analysis.tables.store import save
+from rlhf_lab_analysis.tables.store import PACKED, files, save
 from rlhf_lab_analysis.tables.table import Tables, make_tables
 
 TABLES = Path(__file__).parent / "tables.parquet"
@@ -50,6 +54,12 @@ RISE = ("total/rounds", "total/updates", "reward/mean")
 COURSE = (*RISE, *SIGNALS)
 METRICS = tuple(dict.fromkeys((*(axis.key for axis in AXES), *JUDGED, *RECORDED)))
 OF_COLLAPSE = ("updates_before_collapse", "boundary_slope")
+# What reading tables makes anew of their other columns; the last axis shows where metrics begin.
+DERIVED_AXES = COLUMNS[:-1]
+DERIVED_OF_RUNS = ("x/", "last/", "final/")
+# Of numbers with many digits a dictionary takes more room than the numbers.
+DICTIONARY = "RLE_DICTIONARY"
+ENCODINGS = (DICTIONARY, "PLAIN", "BYTE_STREAM_SPLIT")
 
 
 def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
@@ -80,11 +90,48 @@ def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
     good = tables
     for registry in read_registries():
         good, _ = gated(registry, good)
-    save(good, path)
+    save_small(good, path)
     weak = without(tables, {*good.runs["run"]})
     if len(weak.runs):
-        save(weak, weak_of(path))
+        save_small(weak, weak_of(path))
     return good
+
+
+def save_small(tables: Tables, path: Path) -> None:
+    """Save tables without what reading makes anew, each column in its smallest encoding: as they
+    are read they have the same numbers, to the bit."""
+    derived = [name for name in tables.runs if name.startswith(DERIVED_OF_RUNS)]
+    own = replace(
+        tables,
+        points=tables.points.drop(columns=[*DERIVED_AXES]),
+        versions=tables.versions.drop(columns=[*DERIVED_AXES]),
+        runs=tables.runs.drop(columns=derived),
+    )
+    save(own, path)
+    for place in files(path).values():
+        pack(place)
+
+
+def pack(path: Path) -> None:
+    """Write a Parquet file anew, with the smallest encoding of each column of measured numbers."""
+    table = pq.read_table(path)
+    numbers = [one.name for one in table.schema if pa.types.is_floating(one.type)]
+    smallest = {name: min(ENCODINGS, key=lambda way: size(table, {name: way})) for name in numbers}
+    write(table, path, smallest)
+
+
+def size(table: pa.Table, encodings: Mapping[str, str]) -> int:
+    """The bytes of these columns."""
+    place = BytesIO()
+    write(table.select([*encodings]), place, encodings)
+    return place.tell()
+
+
+def write(table: pa.Table, place: Path | BytesIO, encodings: Mapping[str, str]) -> None:
+    """encodings: of columns; the others have a dictionary."""
+    chosen = {name: way for name, way in encodings.items() if way != DICTIONARY}
+    others = [name for name in table.column_names if name not in chosen]
+    pq.write_table(table, place, use_dictionary=others, column_encoding=chosen, **PACKED)
 
 
 def small(record: Record, course: Sequence[str]) -> Record:

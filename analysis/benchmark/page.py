@@ -10,6 +10,7 @@ from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.registry.gates import Stage
+from rlhf_lab_analysis.comparison.registry.planning import core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
@@ -20,6 +21,7 @@ from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.table import Tables, count
 
 HEAD = ("claim", "source", "setting", "verdict", "difference", "power", "runs")
+USUAL_POWER = 0.8
 
 
 def page(
@@ -35,6 +37,7 @@ def page(
     collapse, and their conditions. weak: those that the gates stopped."""
     every = [one for decisions in found for one in decisions.decided]
     lines = [f"{tables.overview}. {distinct_text(selection)} {verdicts_text(every)}", ""]
+    lines += [f"{power_sentence(every)} {hours_text(selection, fallen)}", ""]
     if collapses:
         lines += [f"Besides, with every round, for claims on collapse: {collapses.overview}.", ""]
     for question in dict.fromkeys(one.claim.row["question"] for one in every):
@@ -94,6 +97,23 @@ def verdicts_text(every: Sequence[Decision]) -> str:
     counted = ", ".join(f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict])
     share = counts[Verdict.cannot_tell] / max(1, len(every))
     return f"{count(len(every), 'verdict')}: {counted} ({100 * share:.0f}% cannot tell)."
+
+
+def power_sentence(every: Sequence[Decision]) -> str:
+    """How many verdicts were planned with less power than is usual, and how many of them are
+    open."""
+    weak = [one for one in every if one.planned is not None and one.planned < USUAL_POWER]
+    still_open = sum(one.answer.verdict is Verdict.cannot_tell for one in weak)
+    return (
+        f"{len(weak)} were planned with a power below {USUAL_POWER:.2f}, and {still_open} of these "
+        "cannot tell."
+    )
+
+
+def hours_text(selection: Selection, fallen: Selection) -> str:
+    """What all runs took, those that were made to collapse included."""
+    hours = sum(core_hours(cell) for cell in (*selection.cells, *fallen.cells))
+    return f"All runs of this page took {hours:.1f} core-hours, without SFT and reward models."
 
 
 def undecided(every: Sequence[Decision], found: Sequence[Decisions]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.rollouts import RolloutSample, read_rollouts
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import POLICY
 from rlhf_lab_analysis.report.groups import Group
 from rlhf_lab_analysis.report.series import even_indices, short
 from rlhf_lab_analysis.tables.table import count
@@ -57,17 +58,23 @@ def trained_on(folder: Path) -> list[dict[str, Any]]:
 
 
 def rollout(one: RolloutSample) -> dict[str, Any]:
+    """num_turns: the policy's, as in the metric episode/turns; only episodes have it."""
+    num_turns = sum(row["writer"] == POLICY for row in one.turns)
+    of_episode = {"num_turns": num_turns} if one.turns else {}
     return {
         "prompt": cut(one.prompt),
         "response": cut(one.response),
         "turns": [turn(row) for row in one.turns],
-        "reward": one.reward,
+        "reward": short(one.reward),
         "length": one.tokens,
+        "tokens": one.tokens,
+        **of_episode,
         "facts": [
             ["reward", short(one.reward)],
             ["version", one.version],
             ["lag", f"{count(one.lag_updates, 'update')}, {count(one.lag_rounds, 'round')}"],
             ["length", f"{count(one.tokens, 'token')}, {one.finish}"],
+            *(["turns", number] for number in of_episode.values()),
         ],
     }
 
@@ -104,7 +111,7 @@ def evaluated(row: Mapping[str, Any]) -> dict[str, Any] | None:
         "prompt": cut(row["prompt"]),
         "response": cut(text),
         "facts": facts,
-        "reward": gold if is_number(gold) else 0,
+        "reward": short(gold) if is_number(gold) else None,
         "length": len(text),
     }
     reference = row.get("reference")

@@ -80,6 +80,11 @@ ROUNDS = (
 # A function gives the rewards: no reward model has to be trained and read.
 CHEAP = ("task=arithmetic", "reward=function", "reward.path=tests.support.forked.lively")
 SHORT = (*ROUNDS, *CHEAP, "eval.prompts=4")
+# Of several turns, by the rewards of their environment.
+EPISODES = (
+    *(*ROUNDS, "eval.prompts=4", "sft.steps=40", "task=ask_nano", "task.ask_rate=0.9"),
+    *("reward=environment", "algo=grpo", "run.group_size=2"),
+)
 UNJUDGED = (*SHORT, "eval.snapshots=0")
 MODES = {
     "sync": ("mode=sync",),
@@ -91,17 +96,25 @@ MODES = {
     "recycled": ("mode=partial", "mode.segment_tokens=2", "mode.over_provision=1.5"),
 }
 
+WITH_EPISODES = {
+    "process": MODES["process"],
+    "turns": ("mode=partial_turns", "mode.executor=inline", "mode.max_staleness=2"),
+}
+RUNS = [
+    *(pytest.param((*SHORT, *MODES[mode]), id=mode) for mode in MODES),
+    *(pytest.param((*EPISODES, *WITH_EPISODES[m]), id=f"episodes-{m}") for m in WITH_EPISODES),
+]
 
-@pytest.mark.parametrize("mode", list(MODES))
+
+@pytest.mark.parametrize("options", RUNS)
 def test_a_run_killed_at_every_point_ends_as_one_that_never_was(
-    make_config: MakeConfig, tmp_path: Path, mode: str
+    make_config: MakeConfig, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     """Each life of the run ends at the next point, in a round that may be that of the last one."""
-    options = (*SHORT, *MODES[mode])
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     finish(make_config(*options, f"output.dir={whole}"))
     resuming = make_config(*options, f"output.dir={killed}", "output.resume=true")
-    points = (*PHASES, *WITHIN, *(BESIDES if mode == "sync" else ()))
+    points = (*PHASES, *WITHIN, *(BESIDES if "mode=sync" in options else ()))
     for number, point in enumerate(points):
         killed_at(resuming, point, min(number // 3, 6))
     finish(resuming)

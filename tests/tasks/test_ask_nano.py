@@ -71,6 +71,9 @@ def test_a_question_is_useful_once_and_only_about_a_fact_that_the_post_leaves_ou
     assert [turn.info["useful_questions"] for turn in turns] == [1, 0, 0, 1, 0]
     assert all(turn.info["questions"] == 1 and turn.reward == -0.1 for turn in turns)
     assert turns[0].observation == turns[1].observation
+    # Progress is the importance of a fact that the post leaves out, the first time.
+    rewarded = turns_of(AskNano(progress_weight=0.5), ROW, actions)
+    assert [t.reward for t in rewarded] == pytest.approx([0.2, -0.1, -0.1, 0.2, -0.1])
     assert "monday" in turns[2].observation.split()
 
 

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.tasks.environment import Turn
-from rlhf_lab.tasks.openenv import OpenEnv
+from rlhf_lab.tasks.openenv import OpenEnv, OpenEnvGame
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
 from tests.conftest import MakeConfig
@@ -115,6 +116,41 @@ def test_what_the_server_lacks_is_refused_before_the_first_step(address: str) ->
         UserError, match=r"env_id=http://127.0.0.1:9 .* cannot be made \(Connection"
     ):
         nowhere.examples(Split.train)
+
+
+@dataclass
+class Answer:
+    """The package's result of a reset or a step."""
+
+    observation: dict[str, Any]
+    reward: float | None = None
+    done: bool = False
+
+
+class Client:
+    """The package's client of a server whose sessions are over as soon as they are reset."""
+
+    closed = 0
+
+    def connect(self) -> None:
+        """Nobody is there."""
+
+    def reset(self, **_: Any) -> Answer:
+        return Answer({"hint": "too late"}, done=True)
+
+    def close(self) -> None:
+        Client.closed += 1
+
+
+def test_a_session_that_is_over_at_its_reset_is_refused_with_its_row_and_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Client, "closed", 0)
+    monkeypatch.setattr(OpenEnv, "game", lambda task: OpenEnvGame(task, Client()))
+    complaint = r"^row openenv/http://a/train/0 ends before the policy may act: pass other settings"
+    with pytest.raises(UserError, match=complaint):
+        OpenEnv(env_id="http://a", observation_field="hint").examples(Split.train)
+    assert Client.closed == 1
 
 
 def test_a_seed_in_the_settings_is_refused() -> None:

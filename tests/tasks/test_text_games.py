@@ -11,8 +11,9 @@ from typing import ClassVar
 import pytest
 
 from rlhf_lab.tasks.global_random import ONE_AT_A_TIME
-from rlhf_lab.tasks.text_games import PlayedGame, TextGames
-from rlhf_lab.types.samples import Split
+from rlhf_lab.tasks.text_games import NoTurn, PlayedGame, TextGames
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example, Split
 
 LONG = 20.0
 
@@ -82,3 +83,36 @@ def test_two_games_of_a_row_see_the_same_numbers_where_they_share_them(task: Tex
     second = [other.step("on", True).observation for _ in range(2)]
     assert (first == second) is task.shares_random
     assert (random.getstate() == state) is task.shares_random, "no trace in others"
+
+
+@dataclass(frozen=True)
+class OnlyFirst(Rolling):
+    """Games of all rows but the first are over when they begin."""
+
+    def game(self) -> Dice:
+        return Over(self.seed(Split.train, 0))
+
+
+class Over(Dice):
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def reset(self, seed: int) -> str:
+        if seed != self.first:
+            raise NoTurn
+        return super().reset(seed)
+
+
+def test_a_game_that_is_over_before_the_first_turn_is_refused_with_its_row() -> None:
+    task = OnlyFirst(env_id="dice")
+    rows = task.examples(Split.train)
+    assert rows[0].prompt == "roll\n"
+    complaint = r"^row rolling/dice/train/3 ends before the policy may act: pass other settings in "
+    with pytest.raises(UserError, match=complaint):
+        rows[3]
+    with pytest.raises(UserError, match=r"^row rolling/dice/validation/0 ends before the policy"):
+        task.examples(Split.validation)
+    # Where the prompt was made, the game went on.
+    other = Example("row/7", "roll\n", "", {"seed": 7, "first": "roll"})
+    with pytest.raises(UserError, match=r"^row row/7 ends before the policy may act: "):
+        task.environment().reset(other, 0)

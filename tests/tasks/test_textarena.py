@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -201,6 +202,27 @@ def test_a_game_that_begins_otherwise_than_its_prompt_is_refused() -> None:
     other = Example(row.uid, row.prompt, "", {**row.hidden, "first": "Guess"})
     with pytest.raises(UserError, match=r"began with 'Guess', and then .*PYTHONHASHSEED=0"):
         GUESS.environment().reset(other, 0)
+
+
+@needs_package
+def test_a_game_that_is_over_at_its_reset_is_refused_with_its_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = GUESS.examples(Split.train)[0]
+    from textarena.envs.GuessTheNumber.env import GuessTheNumberEnv
+
+    reset = GuessTheNumberEnv.reset
+
+    def over(self: Any, *given: Any, **named: Any) -> None:
+        reset(self, *given, **named)
+        self.state.set_outcome(reward=1.0)
+
+    monkeypatch.setattr(GuessTheNumberEnv, "reset", over)
+    complaint = r"^row textarena/GuessTheNumber-v0/{}/0 ends before the policy may act: pass other"
+    with pytest.raises(UserError, match=complaint.format("test")):
+        GUESS.examples(Split.test)
+    with pytest.raises(UserError, match=complaint.format("train")):
+        GUESS.environment().reset(row, 0)
 
 
 @needs_package

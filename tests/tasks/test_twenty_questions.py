@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -49,6 +50,16 @@ def test_an_episode_by_hand() -> None:
         answered(1.0),
     ]
     assert sum(turn.reward for turn in turns) == 0.0
+
+
+def test_progress_is_what_a_reply_adds_to_the_chance_of_a_right_answer() -> None:
+    """One of four, of three, the same again, and certain; in all, 1 less a quarter."""
+    task = TwentyQuestions(question_cost=0.25, progress_weight=2)
+    turns = turns_of(task, ROW, ["k?", "k?", "a?", "a"])
+    chances = [1 / 4, 1 / 3, 1 / 3, 1]
+    steps = [2 * (after - before) - 0.25 for before, after in pairwise(chances)]
+    assert [turn.reward for turn in turns] == pytest.approx([*steps, 1])
+    assert sum(turn.reward for turn in turns) == pytest.approx(1 + 2 * (1 - 1 / 4) - 3 * 0.25)
 
 
 @pytest.mark.parametrize("action", ["", "k", "aa", "+", "a:", "?a"])

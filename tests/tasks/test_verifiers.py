@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -215,6 +216,32 @@ def test_what_the_package_lacks_is_refused_before_the_first_step(
     with pytest.raises(UserError, match=message):
         quiz_of = {"env_id": "verifiers_quiz", **SIZES, **options}
         Verifiers(**quiz_of).examples(Split.train)
+
+
+class Row:
+    """A row of a taskset."""
+
+    def with_data(self) -> Row:
+        return self
+
+
+def test_an_environment_that_ends_without_a_turn_is_refused_with_its_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The package is not needed: what it is asked before an episode begins is answered here."""
+
+    async def ends(*_: Any) -> None:
+        return None
+
+    environment = SimpleNamespace(config=SimpleNamespace(player=None))
+    monkeypatch.setattr(Verifiers, "require_usable", lambda *_: None)
+    monkeypatch.setattr(module, "loaded", lambda task: (environment, [Row()] * 56))
+    monkeypatch.setattr(module, "require_plain", lambda *_: None)
+    monkeypatch.setattr(module, "agents_of", lambda _: ["player"])
+    monkeypatch.setattr(module, "play", ends)
+    complaint = r"^row verifiers/verifiers_quiz/validation/0 ends before the policy may act: pass "
+    with pytest.raises(UserError, match=complaint):
+        quiz().examples(Split.validation)
 
 
 def test_a_missing_package_is_named_with_its_extra(

@@ -40,6 +40,11 @@ def mean_of(part: Compared) -> float:
     return float(np.mean(list(part.effects.values())))
 
 
+def core_hours(cell: Cell) -> float:
+    """What all runs of a condition took of one core."""
+    return core_seconds(cell) * len(cell.seeds) / 3600
+
+
 def core_seconds(cell: Cell) -> float:
     """What the runs of a seed take of one core: training and evaluation."""
     trained = cell.at_end("x/device_hours")

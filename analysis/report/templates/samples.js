@@ -7,6 +7,12 @@ const ORDERS = {
   "longest first": (a, b) => b.length - a.length,
   "shortest first": (a, b) => a.length - b.length,
 };
+// Numbers of a sample that can have bounds. A reward is compared as it is shown.
+const RANGES = {
+  reward: one => one.reward === null ? undefined : +one.reward.toPrecision(3),
+  tokens: one => one.tokens,
+  turns: one => one.num_turns,
+};
 const sampled = () => DATA.samples[get("sample-run")?.value];
 
 function sampleRuns() {
@@ -37,13 +43,31 @@ function showSamples() {
   if (round && [...get("sample-round").options].some(option => option.value === round)) get("sample-round").value = round;
   const box = get("sample-list"), rounds = chosenRounds();
   box.replaceChildren();
+  const every = rounds.flatMap(round => round.samples.map(one => ({ ...one, round: round.name })));
+  const isInside = ranges(every);
+  get("sample-count").textContent = "";
   if (!rounds.length) return void write(box, "p", "No condition that is shown has samples.", { class: "quiet" });
   const wanted = get("sample-text").value.toLowerCase();
-  const found = rounds.flatMap(round => round.samples.map(one => ({ ...one, round: round.name })))
-    .filter(one => `${one.prompt}\n${one.response}`.toLowerCase().includes(wanted))
+  const found = every
+    .filter(one => `${one.prompt}\n${one.response}`.toLowerCase().includes(wanted) && isInside(one))
     .sort(ORDERS[get("sample-order").value]);
-  if (!found.length) write(box, "p", "No sample that is shown has this text.", { class: "quiet" });
+  get("sample-count").textContent = `${found.length} of ${every.length} samples`;
+  if (!found.length) write(box, "p", "No sample of these rounds has this text and these numbers.", { class: "quiet" });
   for (const one of found) sampleCard(box, one, rounds.length > 1);
+}
+
+// Whether a sample lies within the bounds. Ranges of numbers that none of these samples has are hidden, and hold for none.
+function ranges(every) {
+  const bounds = [];
+  for (const [name, of] of Object.entries(RANGES)) {
+    const box = get(`sample-${name}`);
+    box.hidden = !every.some(one => of(one) !== undefined);
+    if (box.hidden) continue;
+    const [from, to] = ["from", "to"].map(end => get(`sample-${name}-${end}`).valueAsNumber);
+    if (!Number.isNaN(from)) bounds.push(one => of(one) >= from);
+    if (!Number.isNaN(to)) bounds.push(one => of(one) <= to);
+  }
+  return one => bounds.every(isKept => isKept(one));
 }
 
 function chosenRounds() {

@@ -91,7 +91,8 @@ function wireRest() {
   for (const name of Object.keys(ORDERS)) if (get("sample-order")) write(get("sample-order"), "option", name, { value: name });
   for (const id of ["sample-run", "sample-round", "sample-order"])
     get(id)?.addEventListener("change", () => { showSamples(); remember(); });
-  get("sample-text")?.addEventListener("input", () => { showSamples(); remember(false); });
+  for (const id of ["sample-text", ...BOUNDS])
+    get(id)?.addEventListener("input", () => { showSamples(); remember(false); });
   get("sample-choice")?.addEventListener("submit", event => event.preventDefault());
   get("more-runs").addEventListener("click", () => { shownRows += PAGE; filterPage(); });
   for (const button of document.querySelectorAll("button[data-table]"))

@@ -50,9 +50,12 @@ function findPassing() {
 }
 const passes = place => passing === null || passing.has(place);
 
+// Fields of the bounds of samples.
+const BOUNDS = ["reward", "tokens", "turns"].flatMap(name => [`sample-${name}-from`, `sample-${name}-to`]);
+
 // The view as the part of the address behind #, so that a link or the back button restores it.
 // Controls that stand as they did at first are not in it.
-const CONTROLS = ["question", "filter", "metric", "axis", "env", "singles", "band", "paired", "log", "sample-run", "sample-round", "sample-order", "sample-text"];
+const CONTROLS = ["question", "filter", "metric", "axis", "env", "singles", "band", "paired", "log", "sample-run", "sample-round", "sample-order", "sample-text", ...BOUNDS];
 const NAMES = { metric: n => `${DATA.metrics[n].of}:${DATA.metrics[n].id}`, axis: n => DATA.axes[n].id,
   env: n => DATA.envs[n], question: n => n === "" ? "" : DATA.questions[n].text };
 let firsts = {}, lastWritten = null;

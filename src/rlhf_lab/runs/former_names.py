@@ -114,6 +114,8 @@ ADDED: dict[str, Any] = {
     "algo.value_least": -10.0,
     "algo.value_most": 10.0,
     "algo.value_spread": 0.75,
+    "task.progress_weight": 0.0,
+    "episodes.episode_seconds": 0.0,
     "checkpoint.keep_every": 0,
     "mode.over_provision": 1.0,
     "mode.segment_turns": 0,

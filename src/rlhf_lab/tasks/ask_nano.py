@@ -60,6 +60,7 @@ class AskNano(TldrNano):
     question_cost: float = limits.coefficient(
         0.1, about="Points of the gold score that each question costs."
     )
+    progress_weight: float = fields.progress_weight()
     max_turns: int = fields.turns(6, last="summary")
     max_turn_tokens: int = fields.turn_tokens(
         MAX_RESPONSE, least=MAX_RESPONSE, why="summaries have up to as many as the least"
@@ -98,7 +99,7 @@ class AskNano(TldrNano):
 
     def environment(self) -> AuthorEnvironment:
         """The author of one post."""
-        return AuthorEnvironment(self.max_turns, self.question_cost)
+        return AuthorEnvironment(self.max_turns, self.question_cost, self.progress_weight)
 
     def demonstration(self, example: Example) -> list[str]:
         """Some questions for unstated facts, then an imperfect summary of what is known by then."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rlhf_lab.tasks import tldr_nano_judge
 from rlhf_lab.tasks.environment import Turn
-from rlhf_lab.tasks.tldr_nano_world import CORE, SENTENCES, SLOTS, Facts
+from rlhf_lab.tasks.tldr_nano_world import CORE, IMPORTANCE, SENTENCES, SLOTS, Facts
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example
 
@@ -27,10 +27,13 @@ class AuthorEnvironment:
     """The author of the post answers questions truthfully; anything else is the summary.
 
     The last of max_turns takes every action as the summary. question_cost: points of a question.
+    progress_weight: times the importance of a fact that an answer states first, which is what it
+    adds to the best summary, as MRT rewards progress (arXiv:2503.07572).
     """
 
     max_turns: int
     question_cost: float
+    progress_weight: float = 0.0
     _hidden: Mapping[str, str] = field(default_factory=dict, init=False)
     _seed: int = field(default=0, init=False)
     _turns: int = field(default=0, init=False)
@@ -52,7 +55,9 @@ class AuthorEnvironment:
         is_useful = slot in unstated_slots(self._hidden) and slot not in self._asked
         self._asked.add(slot)
         observation = f" {answer(self._hidden, slot, self._seed)}"
-        return Turn(observation, -self.question_cost, info=counted(1, int(is_useful)))
+        progress = IMPORTANCE[slot] if is_useful else 0.0
+        reward = self.progress_weight * progress - self.question_cost
+        return Turn(observation, reward, info=counted(1, int(is_useful)))
 
 
 def counted(questions: int, useful: int) -> dict[str, float]:

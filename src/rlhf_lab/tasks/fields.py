@@ -41,6 +41,17 @@ def turns(default: int, last: str = "answer") -> int:
     return limits.count(default, about=about)
 
 
+def progress_weight() -> float:
+    """The weight of what an observation adds to the best answer that could follow."""
+    return limits.coefficient(
+        0.0,
+        about=(
+            "Reward of a turn for each point that its observation adds to the best answer that "
+            "could follow, as MRT rewards progress (arXiv:2503.07572)."
+        ),
+    )
+
+
 def turn_tokens(default: int, **bounds: Any) -> int:
     """The limit of one action. bounds: `least` and `why`."""
     about = "Longest action of one turn in tokens, its end token included."

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rlhf_lab.tasks.extras import require_package
-from rlhf_lab.tasks.text_games import TextGames, refused_settings
+from rlhf_lab.tasks.text_games import NoTurn, TextGames, refused_settings
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -73,6 +73,9 @@ class OpenEnvGame:
         # The server may not be there, or refuse what it gets.
         except Exception as error:
             raise refused_settings(self.task, error) from error
+        if result.done:
+            self._close()
+            raise NoTurn
         return self._text(result.observation)
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, float]]:

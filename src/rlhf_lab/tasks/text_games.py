@@ -31,12 +31,16 @@ class NoAction(Exception):
     next."""
 
 
+class NoTurn(Exception):
+    """The game is over before the policy may act."""
+
+
 class Game(Protocol):
     """A game of one player, in text. Random numbers: of the seed, or, where its task declares
     `shares_random`, Python's and NumPy's global ones, which each game has for itself."""
 
     def reset(self, seed: int) -> str:
-        """Begin. Returns the first observation."""
+        """Begin. Returns the first observation. Raises NoTurn where the game is over with it."""
         ...
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, float]]:
@@ -107,9 +111,9 @@ class TextGames(GeneratedTask):
     def row(self, split: Split, index: int) -> Example:
         """The game of one seed: its prompt is the first observation."""
         seed = self.seed(split, index)
-        first = PlayedGame(self).begin(seed)
-        prompt = self.template.replace(PLACE, first)
         uid = f"{self.name}/{self.env_id}/{split.value}/{index}"
+        first = PlayedGame(self).begin(seed, uid)
+        prompt = self.template.replace(PLACE, first)
         return Example(uid, prompt, "", {"seed": seed, "first": first})
 
     def seed(self, split: Split, index: int) -> int:
@@ -141,12 +145,19 @@ class PlayedGame:
     _game: Game | None = field(default=None, init=False)
     _random: RandomNumbers = field(default_factory=lambda: RandomNumbers(0), init=False)
 
-    def begin(self, seed: int) -> str:
-        """A new game. Returns its first observation."""
+    def begin(self, seed: int, uid: str) -> str:
+        """A new game, of the row of this name. Returns its first observation. Raises UserError if
+        it has no turn, which an episode needs."""
         self._random = RandomNumbers(seed)
-        with self._drawing():
-            self._game = self.task.game()
-            return self._game.reset(seed)
+        try:
+            with self._drawing():
+                self._game = self.task.game()
+                return self._game.reset(seed)
+        except NoTurn as over:
+            raise UserError(
+                f"row {uid} ends before the policy may act: pass other settings in task.config, "
+                "or choose another environment"
+            ) from over
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
@@ -160,7 +171,7 @@ class PlayedGame:
     def reset(self, example: Example, seed: int) -> str:
         """Begin the row's game, whose first observation the prompt has. Raises UserError if it
         begins otherwise here than where the prompt was made."""
-        first = self.begin(example.hidden["seed"])
+        first = self.begin(example.hidden["seed"], example.uid)
         if first != example.hidden["first"]:
             raise UserError(
                 f"row {example.uid} began with {example.hidden['first']!r}, and then with "

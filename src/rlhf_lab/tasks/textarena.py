@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlhf_lab.tasks.extras import importing, require_package
-from rlhf_lab.tasks.text_games import TextGames, refused_settings
+from rlhf_lab.tasks.text_games import NoTurn, TextGames, refused_settings
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -73,6 +73,8 @@ class TextArenaGame:
                 f"task.env_id={self.task.env_id} is a game of several players: choose one of one "
                 "player, such as GuessTheNumber-v0"
             )
+        if self.env.state.done:
+            raise NoTurn
         return self._messages()
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, float]]:

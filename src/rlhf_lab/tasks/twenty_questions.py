@@ -81,6 +81,7 @@ class TwentyQuestions(GeneratedTask):
         ),
     )
     question_cost: float = limits.coefficient(0.02, about="Reward that each question costs.")
+    progress_weight: float = fields.progress_weight()
     max_turns: int = fields.turns(20)
     max_turn_tokens: int = fields.turn_tokens(
         QUESTION_TOKENS, least=QUESTION_TOKENS, why="questions have as many as the least"
@@ -122,7 +123,7 @@ class TwentyQuestions(GeneratedTask):
 
     def environment(self) -> ItemEnvironment:
         """Who knows the item of one prompt."""
-        return ItemEnvironment(self.max_turns, self.question_cost)
+        return ItemEnvironment(self.max_turns, self.question_cost, self.progress_weight)
 
     def demonstration(self, example: Example) -> list[str]:
         """The questions and the answer of a player who repeats questions and guesses early."""

@@ -23,11 +23,14 @@ class ItemEnvironment:
     """Replies to questions; anything else is the answer.
 
     The last of max_turns takes every action as the answer. question_cost: reward that a question
-    costs.
+    costs. progress_weight: times what a reply adds to the chance of a right answer, as MRT rewards
+    progress (arXiv:2503.07572); over an episode it adds up to the chance at its end less that at
+    its beginning.
     """
 
     max_turns: int
     question_cost: float
+    progress_weight: float = 0.0
     _item: str = field(default="", init=False)
     _unasked: set[str] = field(default_factory=set, init=False)
     _turns: int = field(default=0, init=False)
@@ -47,11 +50,17 @@ class ItemEnvironment:
             is_found = finished and action == self._item
             return Turn(reward=float(is_found), is_done=True, info=info)
         asked = action.removesuffix(ASK)
-        is_useful = asked in self._unasked
+        is_useful, before = asked in self._unasked, self._chance
         self._unasked.discard(asked)
         reply = YES if asked == self._item else NO
         info = {"questions": 1, "useful_questions": int(is_useful)}
-        return Turn(reply, -self.question_cost, info=info)
+        progress = self._chance - before
+        return Turn(reply, self.progress_weight * progress - self.question_cost, info=info)
+
+    @property
+    def _chance(self) -> float:
+        """Of a right answer, for one who remembers every reply."""
+        return 1 / len(self._unasked) if self._item in self._unasked else 1.0
 
 
 @dataclass(frozen=True)

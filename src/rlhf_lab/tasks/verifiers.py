@@ -17,7 +17,7 @@ from rlhf_lab.tasks.exchange import Exchange
 from rlhf_lab.tasks.extras import importing, require_package
 from rlhf_lab.tasks.global_random import seeded_globals
 from rlhf_lab.tasks.split_seeds import MOST_ROWS
-from rlhf_lab.tasks.text_games import TextGames, refused_settings
+from rlhf_lab.tasks.text_games import NoTurn, TextGames, refused_settings
 from rlhf_lab.tasks.verifiers_seat import Seat, require_plain, unsupported
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -89,7 +89,7 @@ class VerifiersGame:
         weakref.finalize(self, self._exchange.abandon)
         first = self._exchange.begin()
         if first is None:
-            raise unsupported(place, "ends before the policy may act")
+            raise NoTurn
         return first
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, float]]:

@@ -264,6 +264,90 @@ def test_samples_are_found_by_reward_length_and_text(tab: Page, tmp_path: Path) 
     assert about == "2 tokens of versions 2 to 3; log-probs -0.25 -1.50"
 
 
+def test_samples_are_found_by_bounds_of_reward_tokens_and_turns(tab: Page, tmp_path: Path) -> None:
+    folder = made.write_run(tmp_path / "runs" / "one", Made().runs((0.8,))[0])
+    turn = {
+        "writer": "policy", "text": "ask", "reward": 0.5, "logps": [-0.25], "version": 0,
+        "newest_version": 0,
+    }  # fmt: skip
+    told = {"writer": "environment", "text": "told"}
+    kept = [
+        {"reward": 1 / 3, "tokens": 9, "turns": [turn]},
+        {"reward": 2.0, "tokens": 3, "turns": [turn, told, turn]},
+        {"reward": -1.0, "tokens": 5, "turns": [turn, told, turn, told, turn]},
+    ]
+    rows = [sample(number, number) | values for number, values in enumerate(kept)]
+    made.write_lines(folder / "rollouts.jsonl", rows)
+    judged: list[dict[str, Any]] = [
+        {"prompt": "what", "sample": "zebras", "gold": 1.5},
+        {"prompt": "what", "sample": "unjudged"},
+    ]
+    made.write_lines(folder / "samples.jsonl", judged)
+    path = tmp_path / "report.html"
+    path.write_text(html(gather([str(tmp_path / "runs")]), Options()), encoding="utf-8")
+    tab.errors.clear()
+    tab.requests.clear()
+    tab.open(path)
+    set_value(tab, "sample-round", "all rounds")
+    count = "get('sample-count').textContent"
+    visible = "[...document.querySelectorAll('.range')].filter(r => !r.hidden).map(r => r.id)"
+
+    def left(**bounds: str) -> list[str]:
+        for name in ("reward", "tokens", "turns"):
+            for end in ("from", "to"):
+                value = bounds.get(f"{name}_{end}", "")
+                set_value(tab, f"sample-{name}-{end}", value, "input")
+        shown = tab.run("[...document.querySelectorAll('.sample dd')].map(d => d.textContent)")
+        return [text for text in shown if text.startswith("round")]
+
+    assert (tab.run(visible), tab.run(count)) == (
+        ["sample-reward", "sample-tokens", "sample-turns"],
+        "3 of 3 samples",
+    )
+    # A third is shown as 0.333, and so it is found by that.
+    assert left(reward_from="0.333", reward_to="0.333") == ["round 0"]
+    assert tab.run(count) == "1 of 3 samples"
+    assert left(reward_to="-0.5") == ["round 2"]
+    assert left(tokens_from="5") == ["round 0", "round 2"]
+    assert left(tokens_from="4", tokens_to="8") == ["round 2"]
+    assert left(turns_from="2", turns_to="2") == ["round 1"]
+    assert left(turns_from="2", reward_from="0") == ["round 1"]
+    assert left(reward_from="3") == []
+    assert tab.run(count) == "0 of 3 samples"
+    assert "No sample of these" in tab.run("get('sample-list').textContent")
+    assert len(left()) == 3
+    # Judged samples have a score, and neither tokens nor turns: those bounds hold for none.
+    left(reward_from="-5", tokens_from="100")
+    set_value(tab, "sample-round", "last evaluation")
+    assert (tab.run(visible), tab.run(count)) == (["sample-reward"], "1 of 2 samples")
+    # Bounds are part of the address, and so of a link to the view.
+    assert "sample-tokens-from=100" in tab.run("location.hash")
+    tab.run("location.hash = 'sample-round=all+rounds&sample-tokens-to=4'")
+    tab.settle()
+    assert tab.run(count) == "1 of 3 samples"
+    assert tab.errors == []
+    assert [address for address in tab.requests if not address.startswith("file:")] == []
+
+
+def test_keys_alone_reach_and_set_the_bounds_of_samples(tab: Page, tmp_path: Path) -> None:
+    folder = made.write_run(tmp_path / "runs" / "one", Made().runs((0.8,))[0])
+    rows = [sample(0, number) | {"tokens": number} for number in (2, 3)]
+    made.write_lines(folder / "rollouts.jsonl", rows)
+    path = tmp_path / "report.html"
+    path.write_text(html(gather([str(tmp_path / "runs")]), Options()), encoding="utf-8")
+    tab.open(path)
+    tab.run("get('sample-text').focus()")
+    reached = []
+    for _ in range(4):
+        tab.call("Input.dispatchKeyEvent", type="keyDown", key="Tab", windowsVirtualKeyCode=9)
+        reached.append(tab.run("document.activeElement.id"))
+    ends = [f"sample-{name}-{end}" for name in ("reward", "tokens") for end in ("from", "to")]
+    assert reached == ends
+    tab.call("Input.insertText", text="2")
+    tab.settle()
+    assert tab.run("get('sample-count').textContent") == "1 of 2 samples"
+
+
 def test_differences_are_made_in_pairs_of_seeds(show: Any) -> None:
     """Seeds that differ much, and conditions that differ by a tenth in each of them."""
     ends = {1: 0.5, 2: 0.7, 3: 0.9}

@@ -75,12 +75,15 @@ class Conversations:
         """Tokens that the next action of a row may have."""
         return self.open_ones[row].room
 
-    def answer(self, actions: Sequence[Action]) -> list[Sequence[int] | None]:
-        """The environments' answers to actions, as tokens; None where nothing is written on."""
+    def answer(
+        self, actions: Sequence[Action], are_repeated: bool = False
+    ) -> list[Sequence[int] | None]:
+        """The environments' answers to actions, as tokens; None where nothing is written on.
+        are_repeated: to continue episodes behind them."""
         talks = [self.open_ones[action.row] for action in actions]
         said = [talk.said(action) for talk, action in zip(talks, actions, strict=True)]
         steps = zip(talks, said, strict=True)
-        turns = self.calls.all([talk.episode.step(one) for talk, one in steps])
+        turns = self.calls.all([talk.episode.step(one, are_repeated) for talk, one in steps])
         return [
             talk.take(one, turn, action)
             for talk, one, turn, action in zip(talks, said, turns, actions, strict=True)
@@ -88,12 +91,13 @@ class Conversations:
 
     def repeat(self, row: int, sample: Sample, begun: Episode) -> None:
         """Play the turns of a sample that has begun. Raises UserError where they come out
-        otherwise."""
+        otherwise, or a step is late: it was in time before."""
         versions = sample.versions or (sample.version,) * len(sample.tokens)
         start = 0
         for last, _ in begun.turns:
             turn = slice(start, last + 1)
-            self.answer([Action(row, sample.tokens[turn], sample.logps[turn], versions[turn])])
+            action = Action(row, sample.tokens[turn], sample.logps[turn], versions[turn])
+            self.answer([action], are_repeated=True)
             start = last + 1
         episode = self.open_ones[row].episode
         episode.read = begun.read_tokens

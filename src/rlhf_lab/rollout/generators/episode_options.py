@@ -30,14 +30,21 @@ class EpisodeOptions(limits.Limited, key="episodes"):
         300.0,
         about=(
             "Real seconds that a call of an environment (reset or step) may take; 0 is without "
-            "limit."
+            "limit but that of mode.hang_seconds, which a generator process has."
+        ),
+    )
+    episode_seconds: float = limits.pause(
+        0.0,
+        about=(
+            "Real seconds that all calls of the environment of an episode may take together; 0 is "
+            "without limit."
         ),
     )
     when_late: WhenLate = limits.option(
         WhenLate.stop,
         about=(
-            "A step that takes longer: the run stops with its row and turn (stop), or the episode "
-            "ends there and is counted (truncate), which no other machine need repeat."
+            "A step that takes longer than either: the run stops with its row and turn (stop), or "
+            "the episode ends there and is counted (truncate), which no other machine need repeat."
         ),
     )
     steps_at_once: int = limits.count(
@@ -81,11 +88,17 @@ class EpisodeOptions(limits.Limited, key="episodes"):
                     "observations take no time; pass episodes.tool_seconds, or "
                     f"episodes.{name}=0"
                 )
-        if self.when_late is WhenLate.truncate and not self.step_seconds:
+        if self.when_late is WhenLate.truncate and not self.is_limited:
             raise UserError(
-                "episodes.when_late=truncate with episodes.step_seconds=0: no step is ever late; "
-                "pass episodes.step_seconds"
+                "episodes.when_late=truncate with episodes.step_seconds=0 and "
+                "episodes.episode_seconds=0: no step is ever late; pass episodes.step_seconds or "
+                "episodes.episode_seconds"
             )
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether calls of environments may take only so many real seconds."""
+        return bool(self.step_seconds or self.episode_seconds)
 
     @property
     def tool_times(self) -> ToolTimes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rlhf_lab.rollout.generators.environment_answers import first_of, place_of, turn_of
-from rlhf_lab.rollout.generators.environment_calls import Call, EnvironmentCalls
+from rlhf_lab.rollout.generators.environment_calls import Call, EnvironmentCalls, Spent
 from rlhf_lab.rollout.generators.tool_times import AT_ONCE, ToolTimes
 from rlhf_lab.tasks.environment import Environment, Episodic, Turn
 from rlhf_lab.types.errors import UserError
@@ -50,7 +50,7 @@ def episode_limits(task: Episodic, max_tokens: int) -> Limits:
 @dataclass
 class OpenEpisode:
     """One sample of a prompt. number: its number in its group. name: of the task, for errors.
-    tools: virtual seconds that observations take."""
+    tools: virtual seconds that observations take. spent: real seconds of its calls."""
 
     prompt: Prompt
     number: int
@@ -72,6 +72,7 @@ class OpenEpisode:
     read: int = 0
     finish: Finish = Finish.unfinished
     first: str = ""
+    spent: Spent = field(default_factory=Spent)
 
     @property
     def is_open(self) -> bool:
@@ -126,7 +127,8 @@ class OpenEpisode:
     def reset(self) -> Call:
         """The call that begins it, which returns what the environment shows first."""
         given = (self.environment, self.prompt.example, self.seed, self.name)
-        return Call(self._place_of(1), functools.partial(first_of, *given), is_needed=True)
+        run = functools.partial(first_of, *given)
+        return Call(self._place_of(1), run, is_needed=True, spent=self.spent)
 
     def observe(self, text: str, tokens: Sequence[int]) -> None:
         """Read an observation, which may be empty. Raises UserError for one that is too long."""
@@ -141,10 +143,12 @@ class OpenEpisode:
             self.observed.append((len(self.tokens), tuple(tokens)))
             self.transcript.append((ENVIRONMENT, text))
 
-    def step(self, said: Said) -> Call:
-        """The call that takes an action to the environment, and returns its turn."""
+    def step(self, said: Said, is_repeated: bool = False) -> Call:
+        """The call that takes an action to the environment, and returns its turn. is_repeated: to
+        continue the episode behind it."""
         place = self._place_of(self.turns + 1)
-        return Call(place, functools.partial(turn_of, self.environment, *said, place))
+        run = functools.partial(turn_of, self.environment, *said, place)
+        return Call(place, run, is_repeated=is_repeated, spent=self.spent)
 
     def act(
         self,
@@ -209,14 +213,16 @@ class OpenEpisode:
     def require_repeatable(self, environment: Environment, calls: EnvironmentCalls) -> None:
         """Play the episode again in a fresh environment. Raises UserError where the same actions
         have other consequences: samples could then not be repeated."""
-        again = replace(self, environment=environment, played=[])
+        again = replace(self, environment=environment, played=[], spent=Spent())
         if calls.one(again.reset()) != self.first:
             raise self._not_repeatable(1, "reset")
         for number, played in enumerate(self.played, start=1):
             if played.turn is None:
                 return
             turn = calls.one(again.step(played.said))
-            if turn not in (played.turn, None):
+            if turn is None:
+                return
+            if turn != played.turn:
                 raise self._not_repeatable(number, "step")
             again.played.append(played)
 
