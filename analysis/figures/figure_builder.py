@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,9 @@ from rlhf_lab_analysis.figures.captions import COLUMNS, caption_of, last_numbers
 from rlhf_lab_analysis.figures.style import GREY, plain
 from rlhf_lab_analysis.statistics.results import FEW_SEEDS
 from rlhf_lab_analysis.words import in_words, span_text
+
+# Inches of a line of a legend.
+LEGEND_LINE = 0.14
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,12 +99,20 @@ class FigureBuilder:
         if not self.entries:
             return
         handles, names = self.legend_entries()
-        fits = max(1, int(self.figure.get_figwidth() * 20 // (max(map(len, names)) + 8)))
-        columns = min(fits, len(names))
         self.figure.legend(
-            handles, names, loc="outside lower center", ncols=columns, handlelength=3,
-            columnspacing=1.2,
+            handles, names, loc="outside lower center", ncols=self.legend_columns(names),
+            handlelength=3, columnspacing=1.2,
         )  # fmt: skip
+
+    def legend_columns(self, names: Sequence[str]) -> int:
+        """As many as the width of the figure has room for."""
+        fits = max(1, int(self.figure.get_figwidth() * 20 // (max(map(len, names)) + 8)))
+        return min(fits, len(names))
+
+    def legend_height(self) -> float:
+        """Inches of the legend, for figures that are to be as much higher."""
+        _, names = self.legend_entries()
+        return LEGEND_LINE * math.ceil(len(names) / self.legend_columns(names)) if names else 0.0
 
     def legend_in(self, axes: Axes) -> None:
         """The names so far, in a panel of their own; those that follow begin anew."""

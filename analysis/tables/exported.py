@@ -3,9 +3,8 @@ different settings have different names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from rlhf_lab_analysis.sources.conditions import Place, place_of
 from rlhf_lab_analysis.sources.record import Record
@@ -13,7 +12,9 @@ from rlhf_lab_analysis.tables.group_checks import compared_settings
 
 # How often a run was evaluated changes nothing in it.
 NOT_OF_TRAINING = ("eval.snapshots",)
+UNSET = "unset"
 Settings = dict[str, str]
+Seeds = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -25,41 +26,54 @@ class Exported:
     condition: str
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A run with its place and its settings, from which its exported name is made."""
+
+    record: Record
+    place: Place
+    settings: Settings
+
+    @property
+    def training(self) -> Hashable:
+        """Equal for runs of the same settings and seed, whatever their names are. Runs without a
+        seed are all different."""
+        if self.place.seed is None:
+            return id(self.record)
+        settings = tuple(sorted(self.settings.items()))
+        return self.place.env, self.place.seeds, settings or self.place.condition
+
+
 def runs_to_export(records: Sequence[Record], by: Sequence[str] = ()) -> list[Exported]:
-    """The runs to export, in their order. Of runs with the same settings and seed, in two sweeps,
-    the one with the most evaluations is exported. by: as in `place_of`."""
-    kept = drop_repetitions(records)
-    places = [place_of(record, by) for record in kept]
-    groups: dict[tuple[str, str], list[int]] = {}
-    for number, place in enumerate(places):
-        groups.setdefault(place.group, []).append(number)
-    names = {}
-    for numbers in groups.values():
-        settings = {number: settings_of(kept[number]) for number in numbers}
-        keys = distinguishing_keys(settings, places)
-        for number in numbers:
-            own = [f"{key}={settings[number].get(key, 'unset')}" for key in keys]
-            names[number] = " ".join([places[number].condition, *own])
-    return [Exported(record, names[number]) for number, record in enumerate(kept)]
+    """The runs to export, in their order. by: as in `place_of`.
+
+    Names are made of all runs, so that they do not depend on which of two repetitions stays. Of
+    runs with the same settings and seed that one is exported whose condition has more seeds, so
+    that the larger condition stays whole. Of equally large ones it is the condition with more
+    evaluations, then that with the longer name, and of one condition the run with more evaluations.
+    """
+    runs = [Candidate(one, place_of(one, by), settings_of(one)) for one in records]
+    names = names_of(runs)
+    conditions: dict[tuple[str, str], list[Candidate]] = {}
+    for run, name in zip(runs, names, strict=True):
+        conditions.setdefault((run.place.env, name), []).append(run)
+    sizes = {key: size_of(members) for key, members in conditions.items()}
+    ranks = [
+        (*sizes[run.place.env, name], len(name), name, len(run.record.evals))
+        for run, name in zip(runs, names, strict=True)
+    ]
+    best: dict[Hashable, int] = {}
+    for number, run in enumerate(runs):
+        other = best.setdefault(run.training, number)
+        if ranks[number] > ranks[other]:
+            best[run.training] = number
+    return [Exported(records[number], names[number]) for number in sorted(best.values())]
 
 
-def drop_repetitions(records: Sequence[Record]) -> list[Record]:
-    """The runs without repetitions of the same settings and seed. Runs without a seed all stay."""
-    best: dict[object, Record] = {}
-    for record in records:
-        key = key_of(record)
-        if key not in best or len(record.evals) > len(best[key].evals):
-            best[key] = record
-    stays = {id(record) for record in best.values()}
-    return [record for record in records if id(record) in stays]
-
-
-def key_of(record: Record) -> object:
-    """A key that is equal for runs of the same settings and seed, whatever their names are."""
-    place, settings = place_of(record), settings_of(record)
-    if place.seed is None:
-        return id(record)
-    return place.env, place.seeds, tuple(sorted(settings.items())) or place.condition
+def size_of(condition: Sequence[Candidate]) -> tuple[int, int]:
+    """How many seeds and evaluations a condition has."""
+    seeds = {run.place.seeds for run in condition}
+    return len(seeds), sum(len(run.record.evals) for run in condition)
 
 
 def settings_of(record: Record) -> Settings:
@@ -67,11 +81,55 @@ def settings_of(record: Record) -> Settings:
     return {key: value for key, value in found.items() if key not in NOT_OF_TRAINING}
 
 
-def distinguishing_keys(settings: dict[int, Settings], places: Sequence[Place]) -> list[str]:
-    """The keys in which runs of one condition and seed differ: without them in the name, runs of
-    several settings would be averaged. A key that differs only between seeds is a finding."""
-    keys: set[str] = set()
-    for one, other in combinations(settings, 2):
-        if places[one].seeds == places[other].seeds:
-            keys |= {key for key, _ in {*settings[one].items()} ^ {*settings[other].items()}}
-    return sorted(keys)
+def names_of(runs: Sequence[Candidate]) -> list[str]:
+    """The name of each run's condition, with the keys in which runs of that condition differ."""
+    groups: dict[tuple[str, str], list[Candidate]] = {}
+    for run in runs:
+        groups.setdefault(run.place.group, []).append(run)
+    keys = {group: distinguishing_keys(members) for group, members in groups.items()}
+    names = []
+    for run in runs:
+        own = [f"{key}={run.settings.get(key, UNSET)}" for key in keys[run.place.group]]
+        names.append(" ".join([run.place.condition, *own]))
+    return names
+
+
+def distinguishing_keys(runs: Sequence[Candidate]) -> list[str]:
+    """The keys in which runs of one condition differ, whatever their seeds are: without them in the
+    name, runs of several settings would be averaged. A key that differs only because the seed does
+    is none of them. Each source stores configs in its own form, so that runs of different sources
+    are compared at equal seeds alone."""
+    compared: dict[Hashable, list[Candidate]] = {}
+    for run in runs:
+        compared.setdefault(run.record.source, []).append(run)
+        compared.setdefault(run.place.seeds, []).append(run)
+    return sorted({key for group in compared.values() for key in differing_keys(group)})
+
+
+def differing_keys(runs: Sequence[Candidate]) -> Iterator[str]:
+    seeds = [run.place.seeds for run in runs]
+    for key in {key for run in runs for key in run.settings}:
+        values = [run.settings.get(key, UNSET) for run in runs]
+        if len({*values}) > 1 and not follows_seed(values, seeds):
+            yield key
+
+
+def follows_seed(values: Sequence[str], seeds: Sequence[Seeds]) -> bool:
+    """Whether a setting has a value of its own for each seed or stage seed, as the path of a fork's
+    parent has. A number or a switch is a setting, unless it is the seed itself."""
+    for own in (*zip(*seeds, strict=True), seeds):
+        if [*map(str, own)] == [*values]:
+            return True
+        is_own = len({*zip(own, values, strict=True)}) == len({*own}) == len({*values})
+        if is_own and not any(map(is_number, values)):
+            return True
+    return False
+
+
+def is_number(value: str) -> bool:
+    """Whether a text stands for a number or a switch."""
+    try:
+        float(value)
+    except ValueError:
+        return value in ("True", "False")
+    return True

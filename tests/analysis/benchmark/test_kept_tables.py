@@ -16,7 +16,7 @@ import yaml
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab_analysis.benchmark.kept import COLLAPSES, load_benchmark, load_weak
-from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
+from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria, Unit
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all, decide_claim
 from rlhf_lab_analysis.comparison.registry.definitions import (
     FOLDER,
@@ -183,7 +183,8 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
 def test_no_two_lines_of_a_claim_have_one_name(every: Selection) -> None:
     """A claim is tested with a proxy of the policy's size and with a larger one."""
     for registry in read_registries():
-        for lines in blocks(decide_all(registry, every, Criteria()).decided):
+        decided = decide_all(registry, every, Criteria()).decided
+        for lines in (lines for unit in Unit for lines in blocks(decided, unit)):
             texts = [line.text for line in lines]
             assert len(texts) == len({*texts}), texts
 

@@ -20,6 +20,7 @@ from rlhf_lab_analysis.figures.aggregate_bars import shown_names
 from rlhf_lab_analysis.figures.axis_limits import limits
 from rlhf_lab_analysis.figures.catalogue import (
     FIGURES,
+    PAGE,
     best_of,
     draw,
     draw_pages,
@@ -462,6 +463,45 @@ def test_labels_of_aggregates_are_apart(digits: int, name: str) -> None:
     rows = [text.get_window_extent() for text in made.axes[0].get_yticklabels()]
     assert all(box.x0 >= made.bbox.x0 for box in rows)
     assert all(one.y0 > other.y1 for one, other in pairwise(rows))
+
+
+@pytest.mark.parametrize("conditions", [1, 4, 12])
+@pytest.mark.parametrize("name", ["", "a_correction_of_a_long_name", "a_correction_" * 5])
+def test_labels_of_frontiers_are_apart_and_on_one_page(name: str, conditions: int) -> None:
+    parts = [{}, *({"correction": f"{name}c{n}"} for n in range(conditions))]
+    runs = [run_of(s, own | {"algo": algo}, end_of(s, 0.002 * n), "own")
+            for algo in ("ppo", "online_dpo", "best_of_n") for n, own in enumerate(parts)
+            for s in (1, 2, 3)]  # fmt: skip
+    pages = draw_pages("frontier", cells(tables(*runs)))
+    titles = [panel.get_title(loc="left") for one in pages for panel in one.figure.axes[::2]]
+    assert len({*titles}) == 3
+    for made in pages:
+        figure = made.figure
+        figure.draw_without_rendering()
+        # Panels above have the scale of the last ones.
+        assert figure.get_figheight() <= PAGE and all(map(labels_are_apart, figure.axes[-2:]))
+        for curves, distances in zip(figure.axes[::2], figure.axes[1::2], strict=True):
+            rows = [text.get_window_extent() for text in distances.get_yticklabels()]
+            assert len(rows) == conditions
+            assert all(one.y0 > other.y1 for one, other in pairwise(rows))
+            left, right = (panel.get_window_extent() for panel in (curves, distances))
+            assert left.x1 < min(row.x0 for row in rows)
+            # Neither panel collapses beneath names or legend.
+            assert min(left.width, right.width) > figure.bbox.width / 4
+            assert min(left.height, right.height) > 0.8 * figure.dpi
+            title: Any = curves._left_title  # type: ignore[attr-defined]
+            box = title.get_window_extent()
+            assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+            assert box.y1 <= figure.bbox.y1 and not distances.get_title(loc="left")
+
+
+def test_a_frontier_without_kl_in_common_says_so_in_the_place_of_distances() -> None:
+    runs = ladder_runs()
+    far = [replace(run, evals=[{**row, "kl/sft_k1": float(row["kl/sft_k1"]) + 9}
+                               for row in run.evals])
+           for run in runs[3:]]  # fmt: skip
+    figure = draw("frontier", tables(*runs[:3], *far)).figure
+    assert [text.get_text() for text in figure.axes[1].texts] == ["no KL in common"]
 
 
 def test_long_names_of_rows_lack_what_all_of_them_have() -> None:

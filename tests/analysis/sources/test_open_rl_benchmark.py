@@ -23,14 +23,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.benchmark.kept import TABLES
+from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark
 from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.sources.conditions import place_of
 from rlhf_lab_analysis.sources.filter_text import parse_query
 from rlhf_lab_analysis.sources.filters import server_filter
 from rlhf_lab_analysis.sources.open_rl_benchmark import DATABASE, TABLE, read_benchmark
 from rlhf_lab_analysis.sources.record import EXACT, Record, Source
-from rlhf_lab_analysis.tables.exported import runs_to_export
-from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.tables.exported import runs_to_export, settings_of
 from rlhf_lab_analysis.tables.open_rl_benchmark_export import link_command, write_benchmark
 from rlhf_lab_analysis.tables.saved import read_saved
 from rlhf_lab_analysis.tables.table import Tables
@@ -316,28 +316,159 @@ def test_rlops_plots_what_is_exported_with_our_numbers(tmp_path: Path) -> None:
     assert {one.run: one.facts.tags for one in again.records}["r1"] == ("t", "u")
 
 
-def test_the_documented_command_gives_the_numbers_of_the_tracked_benchmark(tmp_path: Path) -> None:
-    """Every stage seed counts, and the end is that on more prompts: 304 of 344 runs were taken for
-    repetitions of one seed, and the last row was that of the prompts of the way."""
+def updates_of(one: Record, updates: int, run: str) -> Record:
+    """The run with another number of updates, which no name of a condition has."""
+    own = {**one.config["run"], "updates": updates}
+    return replace(one, run=run, place=f"runs/{run}", config={**one.config, "run": own})
+
+
+def test_runs_of_other_settings_have_other_names_whatever_their_seeds_are() -> None:
+    """Keys were compared at equal seeds alone: two sweeps without a common seed were one curve."""
+    short = [record(f"short-{seed}", seed) for seed in (1, 2)]
+    for seeds in ((3, 4), (2, 3), (3,)):
+        long = [updates_of(record("", seed), 256, f"long-{seed}") for seed in seeds]
+        made = runs_to_export([*short, *long])
+        assert [one.condition.split(" S=0 ")[1] for one in made] == [
+            *["run.updates=4"] * 2,
+            *["run.updates=256"] * len(seeds),
+        ]
+    (one, other) = runs_to_export([short[0], updates_of(short[1], 256, "long")])
+    assert one.condition != other.condition, "each seed has its own, but it is no text of a seed"
+
+
+def test_what_follows_from_the_seed_is_in_no_name() -> None:
+    """The parent of a fork, and whatever else has the seed in it."""
+
+    def derived(seed: int) -> Record:
+        own = {"own": {"parent": f"runs/of-{seed}", "seed": seed}}
+        return record(f"r{seed}", seed, config={**config(seed), **own})
+
+    every = [derived(seed) for seed in (1, 2, 3)]
+    assert {one.condition for one in runs_to_export(every)} == {"grpo-sync N=1 T=1 K=2 S=0"}
+    of_stage = [
+        replace(one, config={**one.config, "seed": 1, "stage_seed": one.facts.seed},
+                facts=replace(one.facts, seed=1))
+        for one in every
+    ]  # fmt: skip
+    assert {one.condition for one in runs_to_export(of_stage)} == {"grpo-sync N=1 T=1 K=2 S=0"}
+
+
+def named(one: Record, exp_name: str) -> Record:
+    """The same run in another sweep, with more evaluations."""
+    run = f"{one.run}-{exp_name}"
+    own = {**one.config, "exp_name": exp_name}
+    return replace(one, run=run, config=own, evals=evals((0, 2, 4)))
+
+
+def test_the_larger_one_of_two_conditions_with_the_same_runs_stays_whole() -> None:
+    """Of 29 seeds 8 were exported under the name of another sweep, and 21 pooled with longer runs
+    of their own name."""
+    ladder = [record(f"r{seed}", seed) for seed in range(1, 6)]
+    again = [named(one, "a longer name of another sweep") for one in ladder[:2]]
+    long = [updates_of(one, 256, f"long-{one.run}") for one in ladder[:2]]
+    for records in ([*ladder, *again, *long], [*long, *again, *ladder]):
+        held: dict[str, set[str]] = {}
+        for one in runs_to_export(records):
+            held.setdefault(one.condition, set()).add(one.record.run)
+        name = "grpo-sync N=1 T=1 K=2 S=0 run.updates"
+        assert held == {
+            f"{name}=4": {one.run for one in ladder},
+            f"{name}=256": {one.run for one in long},
+        }
+    alike = runs_to_export([*again, *ladder[:2]])
+    assert {one.record.run for one in alike} == {one.run for one in again}, "more evaluations"
+
+
+@pytest.fixture(scope="module")
+def kept_records() -> tuple[Record, ...]:
+    return read_saved(TABLES).records
+
+
+def documented(page: str, start: str) -> list[str]:
+    """The arguments of a command in the documentation."""
+    text = (ROOT / "docs" / page).read_text().replace("\\\n", " ")
+    line = text.partition(start)[2].partition("\n")[0]
+    return shlex.split(line, comments=True)
+
+
+RLOPS = documented("results.md", "python -m openrlbenchmark.rlops")
+EXPORTS = [
+    documented("results.md", "python -m rlhf_lab_analysis.tables analysis/benchmark/"),
+    documented("benchmark.md", "python -m rlhf_lab_analysis.tables analysis/benchmark/"),
+]
+LADDER = "off_policy_ladder_nano"
+ALGORITHMS = ("best_of_n", "online_dpo", "ppo", "proximal_rloo")
+
+
+def of_algorithm(algo: str) -> dict[str, str]:
+    """The documented names of conditions by legend, for another algorithm."""
+    filters = [one for one in RLOPS if "?cl=" in one]
+    pairs = [one.replace("ppo-", f"{algo}-").split("?cl=") for one in filters]
+    return {legend: name for name, legend in pairs}
+
+
+@pytest.mark.parametrize("by", [[], ["run.updates"]])
+def test_the_kept_tables_have_one_setting_a_name_and_every_documented_name(
+    kept_records: tuple[Record, ...], by: list[str]
+) -> None:
+    held: dict[tuple[str, str], list[Record]] = {}
+    for one in runs_to_export(kept_records, by):
+        held.setdefault((place_of(one.record).env, one.condition), []).append(one.record)
+    for group, records in held.items():
+        assert len({tuple(sorted(settings_of(one).items())) for one in records}) == 1, group
+        assert len({place_of(one).seeds for one in records}) == len(records), group
+    for arguments in EXPORTS:
+        assert arguments[:3] == ["tables.parquet", "--by", "run.updates"]
+    for algo in ALGORITHMS:
+        names = of_algorithm(algo)
+        assert [*names] == ["N=1", "N=64"]
+        for name in names.values():
+            records = held["tldr_nano-nano_s", name]
+            assert {one.facts.sweep for one in records} == {LADDER}
+    if by:
+        ladder = [one for one in kept_records if one.facts.sweep == LADDER]
+        of_ladder = {(place_of(one.record).env, one.condition)
+                     for one in runs_to_export(ladder, by)}  # fmt: skip
+        assert of_ladder <= {*held}, "names of the sweep alone are those of all tables"
+
+
+def test_the_documented_command_gives_the_numbers_of_the_tracked_benchmark(
+    tmp_path: Path, kept_records: tuple[Record, ...]
+) -> None:
+    """Of all kept tables, for each algorithm: every stage seed counts, no run of another setting
+    does, and the end is that on more prompts. 304 of 344 runs were taken for repetitions of one
+    seed, 21 were pooled with longer ones, and the last row was that of the prompts of the way."""
     package = copy_of_package(tmp_path)
-    kept = gather([str(TABLES)]).only(sweep="off_policy_ladder_nano", algo="ppo")
-    records = [one for one in read_saved(TABLES).records if one.run in set(kept.runs["run"])]
-    chosen = runs_to_export(records)
-    assert len(chosen) == len(records) == 7 * 8
-    write_benchmark(chosen, package / "dataset", "local", "rlhf_lab")
-    text = (ROOT / "docs" / "results.md").read_text()
-    command = text.partition("python -m openrlbenchmark.rlops")[2].partition("```")[0]
+    asked = {
+        name: f"{algo} {legend}"
+        for algo in ALGORITHMS
+        for legend, name in of_algorithm(algo).items()
+    }
+    # rlops reads every run of the database: those of the algorithms' fresh and oldest samples.
+    begins = tuple(name.partition(" run.updates=")[0] for name in asked)
+    every = runs_to_export(kept_records, ["run.updates"])
+    beside = [one for one in every if one.condition.startswith(begins)]
+    assert {one.condition for one in beside} > {*asked}, "longer runs of the same names"
+    write_benchmark(beside, package / "dataset", "local", "rlhf_lab")
     out = tmp_path / "out"
-    arguments = shlex.split(command.replace("\\\n", " "))
-    assert arguments.count("ppo-sync-run.updates_per_round=1 N=1 T=1 K=2 S=0?cl=N=1") == 1
+    filters = [f"{name}?cl={legend}" for name, legend in asked.items()]
+    own = [one for one in RLOPS if "?cl=" not in one]
+    assert len(own) == len(RLOPS) - 2
+    place = own.index("--filters") + 2
+    arguments = [*own[:place], *filters, *own[place:]]
     rlops(tmp_path, "rlops", *arguments, "--output-filename", str(out))
     ends = row_of(out.with_suffix(".csv"))
-    for cell in cells(kept).cells:
-        n = cell.parts["updates_per_round"]
-        if n in (1, 64):
+    kept = cells(load_benchmark()).only(sweep=LADDER)
+    counts = {}
+    for cell in kept.cells:
+        legend = f"{cell.parts['algo']} N={cell.parts['updates_per_round']}"
+        if legend in ends:
             scores = [*cell.scores("gold/win_rate").values()]
-            assert ends[f"N={n}"] == f"{np.mean(scores):.2f} ± {np.std(scores):.2f}"
-            assert len(scores) == 8
+            assert ends[legend] == f"{np.mean(scores):.2f} ± {np.std(scores):.2f}", legend
+            counts[legend] = len(scores)
+    assert counts == {legend: 8 for legend in asked.values()} | {
+        "online_dpo N=1": 29, "online_dpo N=64": 29, "proximal_rloo N=1": 29,
+    }  # fmt: skip
 
 
 def test_its_multi_metrics_command_finds_the_keys_it_asks_for(tmp_path: Path) -> None:
