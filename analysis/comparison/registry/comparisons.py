@@ -83,7 +83,7 @@ def alone(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator[
     else:
         measure = of_one(claim)
         for cell in drop_shared(chosen.cells) if "at" not in claim.row else ends_of(claim, chosen):
-            label = claim.measure.label or claim.measure.name
+            label = claim.measure.title
             yield Compared(label, measure(cell, criteria), (cell,), claim.row["text"])
 
 
@@ -92,7 +92,7 @@ def changed(claim: Definition, pair: Pair, criteria: Criteria) -> Compared:
     before, after = pair
     text, at = change_text(claim, pair), at_text(claim, after)
     beside = tuple(
-        (f"{one.label or one.name}, {text}{at}", one, effect(one, after, before, criteria))
+        (f"{one.title}, {text}{at}", one, effect(one, after, before, criteria))
         for one in (MEASURES[name] for name in claim.row.get("beside", ()))
     )
     key = claim.varied[0]

@@ -29,7 +29,8 @@ class Measure:
     """of_pair: what the first condition has more than the second, by seed; None for a number of
     many conditions. of_one: the number of a condition itself, if it has one. unit: of both; times
     are logarithms. margin: the largest difference that does not matter, unless the claim has its
-    own. label: what the number is, where that is not the change."""
+    own. label: what the number is, where that is not the change. words: what it is called where it
+    stands beside another one."""
 
     name: str
     unit: Unit
@@ -37,6 +38,12 @@ class Measure:
     of_pair: OfPair | None = None
     of_one: Callable[[Cell, Criteria], Effects] | None = None
     label: str = ""
+    words: str = ""
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.label or self.words or self.name
 
 
 def difference_of(of_one: Callable[[Cell, Criteria], Effects]) -> OfPair:
@@ -157,9 +164,15 @@ def at_equal(axis: str) -> OfPair:
 MEASURES: Mapping[str, Measure] = {
     one.name: one
     for one in (
-        Measure("quality", Unit.points, 0.02, difference_of(quality), quality),
+        Measure("quality", Unit.points, 0.02, difference_of(quality), quality, words="win-rate"),
         Measure("gain_over_sft", Unit.points, 0.02, difference_of(gain), gain, "gain over SFT"),
-        Measure("quality_over_updates", Unit.points, 0.02, over_updates),
+        Measure(
+            "quality_over_updates",
+            Unit.points,
+            0.02,
+            over_updates,
+            words="mean over the updates",
+        ),
         Measure(
             "quality_after_a_quarter",
             Unit.points,
@@ -179,7 +192,7 @@ MEASURES: Mapping[str, Measure] = {
         Measure(
             "quality_at_equal_flops", Unit.points, 0.02, at_equal("x/flops"), label="at equal FLOPs"
         ),
-        Measure("kl", Unit.nats, 0.1, difference_of(kl), kl),
+        Measure("kl", Unit.nats, 0.1, difference_of(kl), kl, words="KL to SFT"),
         Measure(
             "updates_before_collapse",
             Unit.updates,
