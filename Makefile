@@ -260,7 +260,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=turns_lambda EXTEND=1 OVERRIDES="turn_age=old_first algo.lam=1"
 	$(MAKE) benchmark-sweep SWEEP=stragglers
 	$(MAKE) benchmark-sweep SWEEP=stragglers EXTEND=1 \
-		OVERRIDES="algo=grpo episodes.tool_deadline=10 run.mask_truncated=false,true"
+		OVERRIDES="algo=grpo episodes.tool_deadline=10 run.mask_truncated=choice(true)"
 	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano \
 		OVERRIDES="queue=completion,drop tail=none,heavy mode.max_staleness=1 $(EIGHT_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano EXTEND=1 \

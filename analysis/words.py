@@ -58,6 +58,7 @@ SETTINGS = {
     "cluster.order": ("by ", ""),
     "mode.when_stale": ("", ""),
     "episodes.tool_deadline": ("virtual s for tools: ", "every answer awaited"),
+    "run.mask_truncated": ("left out of updates", ""),
 }
 # Names of options as the field writes them. Names that are not here stay as they are.
 WORDS = {
@@ -138,7 +139,8 @@ def setting_text(key: str, value: Any) -> str:
     """A value of a setting: `N=4`, `sync`, `no correction`."""
     if key in SETTINGS:
         before, without = SETTINGS[key]
-        return f"{before}{value}" if value else without
+        # Switches need no value.
+        return (before if value is True else f"{before}{value}") if value else without
     return part_label(key, value) or f"no {key}"
 
 

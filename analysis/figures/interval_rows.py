@@ -66,7 +66,7 @@ def record_estimate(
     """Add an estimate to the data, which is drawn along x."""
     ends = (estimate.point, estimate.low, estimate.high)
     builder.count_runs(cell, estimate.warnings)
-    builder.limits.include(axes, "x", shown["y_name"], ends)
+    builder.limits.include(axes, "x", shown["y_name"], ends, is_row=True)
     builder.add(
         cell, **shown, y=ends[0], low=ends[1], high=ends[2], n=len(seeds),
         seeds=seeds_column(seeds), interval=estimate.basis.options.text,

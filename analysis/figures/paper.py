@@ -98,6 +98,7 @@ def policy_scale(families: Sequence[Family]) -> FigureBuilder:
     "Size of the reward model: what N costs at each",
     Requirement(("proxy", "reward", N), (WIN_RATE, KL), (N,), any_of=("proxy", "reward")),
     ("reward_scale",),
+    beside=LADDER,
 )
 def reward_scale(families: Sequence[Family]) -> FigureBuilder:
     key = "proxy" if len(families[0].values("proxy")) > 1 else "reward"

@@ -25,7 +25,7 @@ def style_of(cell: Cell, keys: Sequence[str]) -> SeriesStyle:
 
 def name_of(cell: Cell, keys: Sequence[str]) -> str:
     """A condition as its legend names it: its values of the keys in words."""
-    return " ".join(setting_text(key, value_of(cell, key)) for key in keys)
+    return " ".join(filter(None, (setting_text(key, value_of(cell, key)) for key in keys)))
 
 
 def add_to_legend(builder: FigureBuilder, cell: Cell, keys: Sequence[str]) -> None:
@@ -122,10 +122,11 @@ def record_version(
     index: int,
     **shown: Any,
 ) -> None:
-    """Add one version of a curve to the data. which: the axis that y is drawn along. shown: the
-    condition, x, and the names of x and y."""
+    """Add one version of a curve to the data. which: the axis that y is drawn along, x in rows.
+    shown: the condition, x, and the names of x and y."""
     y, low, high = curve.point(index)
-    builder.limits.include(axes, which, shown["y_name"], (y, low, high))
+    span = (y, low, high)
+    builder.limits.include(axes, which, shown["y_name"], span, is_row=which == "x")
     builder.add(
         cell, **shown, y=y, low=low, high=high, version=curve.versions[index],
         n=len(curve.seeds), seeds=seeds_column(curve.seeds), interval=curve.interval,

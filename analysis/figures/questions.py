@@ -17,7 +17,7 @@ from rlhf_lab_analysis.words import GOLD, KL, PROXY, UPDATES, VIRTUAL, WIN_RATE
 N, S = "updates_per_round", "max_staleness"
 PER, LAGS, COMBINE = "optim.schedule_per", "mode.lag_probabilities", "reward.combine"
 TAIL, ORDER, STALE = "cluster.length_power", "cluster.order", "mode.when_stale"
-DEADLINE = "episodes.tool_deadline"
+DEADLINE, MASKED = "episodes.tool_deadline", "run.mask_truncated"
 # What changes with a tail, for equal means, and with a queue that drops.
 WITH_THEM = ("cluster.length_scale", "mode.extra_rounds")
 LEVELS = (WIN_RATE, KL)
@@ -124,11 +124,11 @@ def turns(families: Sequence[Family]) -> FigureBuilder:
     "stragglers",
     "win-rate and KL at the end with each limit of the time that tools take",
     "Episodes that are cut where a tool takes too long: where each limit ends",
-    Requirement((DEADLINE,), LEVELS),
+    Requirement((DEADLINE, MASKED), LEVELS, (), any_of=(DEADLINE,)),
     ("stragglers",),
 )
 def stragglers(families: Sequence[Family]) -> FigureBuilder:
-    return rows_of_levels(families, (DEADLINE,))
+    return rows_of_levels(families, (DEADLINE, MASKED))
 
 
 def ladders(families: Sequence[Family], over: str, key: str) -> FigureBuilder:

@@ -698,6 +698,11 @@ def test_panels_show_points_and_what_fits_of_intervals() -> None:
     assert is_cut and low == pytest.approx(-1.2) and high == pytest.approx(2.2)
     # A share has no room beyond 0 and 1.
     assert limits([(0.5, -3.0, 4.0), (0.9, -3.0, 4.0)], of_share=True)[1] == 1.0
+    # In rows of their own points cannot fall on each other: typical intervals are whole.
+    apart = [(0.14, 0.12, 0.16), (0.141, 0.12, 0.162), (0.142, 0.12, 0.19)]
+    assert limits(apart, of_share=True)[2]
+    low, high, is_cut = limits(apart[:2], of_share=True, most=math.inf)
+    assert (low, high) == pytest.approx((0.12, 0.162)) and not is_cut
     # What differs by rounding is one value, in the middle of an axis whose ticks need no offset.
     low, high, _ = limits([(4.4792, 4.4792, 4.4792), (4.4792 + 1e-7,) * 3], of_share=False)
     assert high - low > 1 and low < 4.4792 < high

@@ -92,12 +92,14 @@ class EnvironmentCalls:
             raise result.error
         if result is not LATE:
             return result
-        if call.is_needed or call.is_repeated or self.options.when_late is WhenLate.stop:
+        is_needed = call.is_needed or call.is_repeated
+        if is_needed or self.options.when_late is WhenLate.stop:
+            # An episode without its beginning, or without turns that it had, cannot end there.
+            cut = "" if is_needed else ", or pass episodes.when_late=truncate to end the episode"
             raise UserError(
                 f"{call.place}: the environment took longer than "
-                f"episodes.{limit.option}={getattr(self.options, limit.option):g}: raise it, mend "
-                "the environment, or pass episodes.when_late=truncate to end an episode with a "
-                "step that is late"
+                f"episodes.{limit.option}={getattr(self.options, limit.option):g}: raise it, or "
+                f"mend the environment{cut}"
             )
         return None
 
