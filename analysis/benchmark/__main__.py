@@ -62,9 +62,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
         save_benchmark(given.runs, given.tables)
     tables = load_benchmark(given.tables)
     if given.cost:
-        collapses = load_collapses(given.tables)
-        fallen = cells(collapses) if collapses else NONE
-        for line in cost_lines(cells(tables), fallen):
+        for line in cost_lines(cells(tables), cells_of(load_collapses(given.tables))):
             console.print(line)
         return
     write(given, tables, console)
@@ -74,7 +72,7 @@ def write(given: argparse.Namespace, tables: Tables, console: Console) -> None:
     """Decide all claims, and write the page, the gallery and the picture that are asked for."""
     registries, selection = read_registries(), cells(tables)
     collapses = load_collapses(given.tables)
-    fallen = cells(collapses) if collapses else NONE
+    fallen = cells_of(collapses)
     together = Selection(selection.cells + fallen.cells, selection.left_out + fallen.left_out)
     found = [decide_all(one, together, Criteria()) for one in registries]
     for made in (one.answer for decisions in found for one in decisions.decided):
@@ -91,6 +89,11 @@ def write(given: argparse.Namespace, tables: Tables, console: Console) -> None:
         write_gallery((selection, fallen), found, given.gallery, folder, console)
     if given.picture:
         console.print(f"wrote {write_timeline_picture(selection, given.picture)}")
+
+
+def cells_of(tables: Tables | None) -> Selection:
+    """The conditions of tables that may not be there."""
+    return cells(tables) if tables else NONE
 
 
 def write_page(path: Path, lines: Sequence[str]) -> None:

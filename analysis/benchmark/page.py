@@ -10,7 +10,7 @@ from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.registry.gates import Stage
-from rlhf_lab_analysis.comparison.registry.planning import core_hours
+from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER, core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
@@ -21,7 +21,6 @@ from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.table import Tables, count
 
 HEAD = ("claim", "source", "setting", "verdict", "difference", "power", "runs")
-USUAL_POWER = 0.8
 
 
 def page(
@@ -100,13 +99,13 @@ def verdicts_text(every: Sequence[Decision]) -> str:
 
 
 def power_sentence(every: Sequence[Decision]) -> str:
-    """How many verdicts were planned with less power than is usual, and how many of them are
+    """How many verdicts were planned with less power than is wanted, and how many of them are
     open."""
-    weak = [one for one in every if one.planned is not None and one.planned < USUAL_POWER]
+    weak = [one for one in every if one.planned is not None and one.planned < WANTED_POWER]
     still_open = sum(one.answer.verdict is Verdict.cannot_tell for one in weak)
     return (
-        f"{len(weak)} were planned with a power below {USUAL_POWER:.2f}, and {still_open} of these "
-        "cannot tell."
+        f"{len(weak)} were planned with a power below {WANTED_POWER:.2f}, and {still_open} of "
+        "these cannot tell."
     )
 
 

@@ -34,7 +34,7 @@ class AxisLimits:
         self, axes: Axes, which: Which, name: str, span: Span, is_row: bool = False
     ) -> None:
         """Note a point and the ends of its interval, of a metric or axis of that name. is_row:
-        it has a row of its own."""
+        whether no other point is drawn at the same height."""
         self.spans.append((axes, which, name, span))
         if is_row:
             self.rows.add((axes, which))

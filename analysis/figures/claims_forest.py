@@ -84,7 +84,7 @@ class Scale:
 
 
 def claims_forest(decided: Sequence[Decision]) -> list[DrawnFigure]:
-    """The numbers of each unit under their claims, on pages of their own."""
+    """Draw every claim with its numbers. Each unit has separate pages."""
     found = []
     for unit in UNITS:
         every = list(blocks(decided, unit))

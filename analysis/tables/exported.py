@@ -115,8 +115,8 @@ def differing_keys(runs: Sequence[Candidate]) -> Iterator[str]:
 
 
 def follows_seed(values: Sequence[str], seeds: Sequence[Seeds]) -> bool:
-    """Whether a setting has a value of its own for each seed or stage seed, as the path of a fork's
-    parent has. A number or a switch is a setting, unless it is the seed itself."""
+    """Whether the values are one to one with the seeds or the stage seeds, such as the path of a
+    fork's parent. Numbers and switches count as settings unless they equal the seed."""
     for own in (*zip(*seeds, strict=True), seeds):
         if [*map(str, own)] == [*values]:
             return True

@@ -13,19 +13,14 @@ import yaml
 from rlhf_lab.cli import cluster, plan
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.layout import parsed
-from rlhf_lab.experiment.planning.cluster_fit import (
-    Fit,
-    decoding,
-    distance,
-    fitted,
-    read_before_steps,
-)
+from rlhf_lab.experiment.planning.cluster_fit import Fit, decoding, distance, fitted
 from rlhf_lab.experiment.planning.cluster_rates import rates_of
 from rlhf_lab.experiment.planning.layouts.choice import Choice
 from rlhf_lab.experiment.planning.layouts.gpus import named
 from rlhf_lab.experiment.planning.layouts.seconds import generation
 from rlhf_lab.experiment.planning.layouts.shapes import published
 from rlhf_lab.experiment.planning.layouts.workload import Workload
+from rlhf_lab.experiment.planning.timing import read_before_steps
 from rlhf_lab.rollout.cluster.choices import TakeOrder
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.cluster.simulate import Work, simulate, virtual_mode
@@ -97,8 +92,9 @@ def test_a_run_beside_its_generators_is_fitted(
 def test_observations_are_not_read_before_the_first_step(train: Train) -> None:
     """The prompts alone are, as in a run whose episodes end before the first observation."""
     ask = ("task=ask_nano", "task.ask_rate=0.9", "algo=grpo", "run.group_size=2", "sft.steps=60")
-    run, without = train(*ask), train(*ask, "task.max_turns=1")
-    assert read_rows(run / METRICS)[-1]["total/observed_tokens"] > 0
+    folders = train(*ask), train(*ask, "task.max_turns=1")
+    run, without = (read_rows(folder / METRICS)[-1] for folder in folders)
+    assert run["total/observed_tokens"] > 0
     assert read_before_steps(run) == read_before_steps(without) > 0
 
 

@@ -50,16 +50,17 @@ class ItemEnvironment:
             is_found = finished and action == self._item
             return Turn(reward=float(is_found), is_done=True, info=info)
         asked = action.removesuffix(ASK)
-        is_useful, before = asked in self._unasked, self._chance
+        is_useful = asked in self._unasked
+        chance_before = self._chance
         self._unasked.discard(asked)
         reply = YES if asked == self._item else NO
         info = {"questions": 1, "useful_questions": int(is_useful)}
-        progress = self._chance - before
+        progress = self._chance - chance_before
         return Turn(reply, self.progress_weight * progress - self.question_cost, info=info)
 
     @property
     def _chance(self) -> float:
-        """Of a right answer, for one who remembers every reply."""
+        """Probability that a player who remembers every reply answers correctly now."""
         return 1 / len(self._unasked) if self._item in self._unasked else 1.0
 
 

@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_lab.experiment.planning.timing import Measurement, measured, spans_of
+from rlhf_lab.experiment.planning.timing import (
+    Measurement,
+    measured,
+    read_before_steps,
+    spans_of,
+)
 from rlhf_lab.rollout.cluster.choices import TakeOrder
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.cluster.simulate import Work, simulate, virtual_mode
@@ -72,7 +77,7 @@ def fitted(folder: Path) -> Fit:
     steps = {row["chunk"]: max(1, row["steps"]) for row in rows}
     per_round = len(settings.chunk_rows)
     begin, step = decoding(chunk_seconds(folder, per_round), steps)
-    prompts = read_before_steps(folder) / len(rows)
+    prompts = read_before_steps(read_rows(folder / METRICS)[-1]) / len(rows)
     options = ClusterOptions(
         name="fitted",
         generators=settings.num_generators,
@@ -99,12 +104,6 @@ def fitted(folder: Path) -> Fit:
         lags,
         measurement.wall,
     )
-
-
-def read_before_steps(folder: Path) -> float:
-    """Tokens that the generators read before they decoded: of observations, one is read a step."""
-    totals = read_rows(folder / METRICS)[-1]
-    return float(totals["total/prefill_tokens"] - totals.get("total/observed_tokens", 0))
 
 
 def trainer_seconds(measurement: Measurement) -> float:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rlhf_lab.experiment.planning.settings import Settings, settings_of
 from rlhf_lab.runs.folder import TIMELINE
@@ -147,3 +148,9 @@ def round_of(
         trained=update / settings.trained_rows,
         other=max(0.0, window.spent - inline - wait - reference - update),
     )
+
+
+def read_before_steps(totals: Mapping[str, Any]) -> float:
+    """Tokens that the generators of a run read before they decoded: prompts, and what they read
+    again. Observations of episodes are read in steps of their own. totals: a row of metrics."""
+    return float(totals["total/prefill_tokens"] - totals.get("total/observed_tokens", 0))

@@ -66,8 +66,8 @@ class EnvironmentCalls:
         than episodes.episode_seconds; with episodes.when_late=truncate it returns None, unless it
         is needed.
 
-        A heartbeat says that calls go on: while one has a limit, and behind each that has none,
-        which may hang for ever."""
+        The process is reported as alive while all calls have a limit. Calls without a limit may
+        hang, so that only their end is reported."""
         at_once = self.options.steps_at_once
         if not self.options.is_limited and (at_once == 1 or len(calls) == 1):
             return [run_and_beat(call) for call in calls]

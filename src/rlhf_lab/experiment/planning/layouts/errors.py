@@ -18,7 +18,7 @@ from rlhf_lab.experiment.planning.layouts.search import (
 )
 from rlhf_lab.experiment.planning.layouts.workload import Workload
 from rlhf_lab.experiment.planning.overlap_advice import duration
-from rlhf_lab.experiment.planning.timing import Measurement, measured
+from rlhf_lab.experiment.planning.timing import Measurement, measured, read_before_steps
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.runs.folder import METRICS, manifest_path, metrics
@@ -63,10 +63,9 @@ def mean_lengths(folder: Path, work: Workload) -> tuple[float, float, float]:
         raise UserError(f"{path} has no rows: train again, a few rounds suffice")
     totals = checked(rows[-1], Totals, path)
     observed = totals.get("total/observed_tokens", 0)
-    prompts = totals["total/prefill_tokens"] - observed
     samples = len(rows) * work.rows
     return (
-        prompts / (len(rows) * work.groups),
+        read_before_steps(totals) / (len(rows) * work.groups),
         totals["total/generated_tokens"] / samples,
         observed / samples,
     )
