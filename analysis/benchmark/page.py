@@ -128,7 +128,7 @@ def undecided(every: Sequence[Decision], found: Sequence[Decisions]) -> list[str
 
 def needed_text(one: Decision) -> str:
     if one.needed is None:
-        return "no number of stage seeds shows it if the measured difference is the true one"
+        return "no number of stage seeds below 10,000, or none that the spread of seeds gives"
     seeds, hours = one.needed
     return (
         f"{seeds} stage seeds, {hours:.1f} core-hours, if the measured difference is the true one"

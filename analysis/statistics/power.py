@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.contrasts import Contrast
 from rlhf_lab_analysis.statistics.decisions import Shows, options_of
 from rlhf_lab_analysis.statistics.planning import (
@@ -27,11 +29,8 @@ SPREADS = 4000
 
 @dataclass(frozen=True)
 class Aim:
-    """A claim that is to be shown. truth: the difference that there really is. together: how many
-    comparisons are to hold at once. level: of each test.
-
-    Raises UserError for a truth of which the claim is false: no number of seeds shows that.
-    """
+    """A claim that is tested. truth: the difference that there really is. together: how many
+    comparisons are to hold at once. level: of each test."""
 
     shows: Shows
     margin: float
@@ -39,14 +38,20 @@ class Aim:
     together: int = 1
     level: float = 0.95
 
-    def __post_init__(self) -> None:
+    @property
+    def is_true(self) -> bool:
+        """Whether the truth is what is claimed."""
         distances = {
             Shows.below: -self.truth,
             Shows.above: self.truth,
             Shows.equal: self.margin - abs(self.truth),
             Shows.not_worse: self.margin + self.truth,
         }
-        if distances[self.shows] <= 0:
+        return distances[self.shows] > 0
+
+    def require_true(self) -> None:
+        """Raises UserError for a claim that is false: no number of seeds shows it."""
+        if not self.is_true:
             raise UserError(
                 f"truth={self.truth:g}: what is claimed ({self.shows}, margin {self.margin:g}) is "
                 "not true of it, so that no number of seeds shows it"
@@ -67,13 +72,10 @@ def power(aim: Aim, spread: float, seeds: int, conditions: int = 1) -> float:
     """How often so many seeds show the claim, if differences are normal.
 
     spread: standard deviation of a pair's difference, or, of two independent conditions, the root
-    of the sum of their variances.
+    of the sum of their variances. Raises UserError for a claim that is false.
     """
-    freedom = conditions * (seeds - 1)
-    shares = (np.arange(SPREADS) + 0.5) / SPREADS
-    seen = spread * np.sqrt(stats.chi2.ppf(shares, freedom) / freedom)
-    level = options_of(aim.shows, aim.together, aim.level).level
-    half = float(stats.t.ppf((1 + level) / 2, freedom)) * seen / np.sqrt(seeds)
+    aim.require_true()
+    half = half_widths(aim, spread, seeds, conditions)
     error = spread / np.sqrt(seeds)
     if aim.shows is Shows.equal:
         room = np.maximum(aim.margin - half, 0.0)
@@ -86,10 +88,43 @@ def power(aim: Aim, spread: float, seeds: int, conditions: int = 1) -> float:
     return float(stats.norm.cdf((distance - half) / error).mean())
 
 
-def least(aim: Aim, spread: float, wanted: float, conditions: int) -> int:
-    """The least number of seeds with the wanted power."""
+def half_widths(aim: Aim, spread: float, seeds: int, conditions: int) -> Floats:
+    """Half the width of the interval at each spread that a sample may show."""
+    freedom = conditions * (seeds - 1)
+    shares = (np.arange(SPREADS) + 0.5) / SPREADS
+    seen = spread * np.sqrt(stats.chi2.ppf(shares, freedom) / freedom)
+    level = options_of(aim.shows, aim.together, aim.level).level
+    return float(stats.t.ppf((1 + level) / 2, freedom)) * seen / np.sqrt(seeds)
+
+
+def chance_of_verdict(aim: Aim, spread: float, seeds: int, conditions: int = 1) -> float:
+    """How often so many seeds show the claim or refute it (`decisions.decide`), whether it is true
+    or not, if differences are normal."""
+    half = half_widths(aim, spread, seeds, conditions)
+    # The differences that decide nothing, on one side of zero or, of `not worse`, of -margin.
+    inner = np.maximum(aim.margin - half, 0.0)
+    outer = aim.margin + half if aim.shows is Shows.equal else half
+    truth = aim.truth
+    if aim.shows is Shows.not_worse:
+        inner, truth = np.zeros_like(half), truth + aim.margin
+    error = spread / np.sqrt(seeds)
+    ends = [stats.norm.cdf((end - truth) / error) for end in (outer, inner, -inner, -outer)]
+    return 1 - float(
+        np.maximum(ends[0] - ends[1], 0).mean() + np.maximum(ends[2] - ends[3], 0).mean()
+    )
+
+
+def least(
+    aim: Aim,
+    spread: float,
+    wanted: float,
+    conditions: int,
+    chance: Callable[[Aim, float, int, int], float] = power,
+) -> int:
+    """The least number of seeds with the wanted power, or, with `chance_of_verdict`, with that
+    chance of a verdict."""
     return least_seeds(
-        lambda seeds: power(aim, spread, seeds, conditions) >= wanted,
+        lambda seeds: chance(aim, spread, seeds, conditions) >= wanted,
         MOST_SEEDS,
         "state a larger margin",
     )
@@ -99,7 +134,8 @@ def seeds_for(contrast: Contrast, aim: Aim, wanted: float = 0.8, level: float = 
     """How many seeds show a claim with the wanted power, judged by the spread of those that there
     are. level: of the spread's own interval.
 
-    Raises UserError for a power that is not between 0 and 1, or that needs thousands of seeds.
+    Raises UserError for a claim that is false, and for a power that is not between 0 and 1, or that
+    needs thousands of seeds.
     """
     if not 0 < wanted < 1:
         raise UserError(f"power={wanted}: pass a share between 0 and 1, such as 0.8")

@@ -37,8 +37,9 @@ from rlhf_lab_analysis.statistics.results import Estimate
 @dataclass(frozen=True)
 class Decision:
     """A claim in one setting. planned: power of the plan with the seeds that there are; reached:
-    the same with the spread that the runs have. needed: seeds that would decide it at the next
-    look, and what they cost in core-hours; None where it is decided, and where no number would. A
+    the same with the spread that the runs have. needed: seeds that would show or refute it at
+    the next look, and what they cost in core-hours; None where it is decided, and where thousands
+    would not. A
     claim without a plan has no power."""
 
     claim: Definition
@@ -122,7 +123,7 @@ def decision(claim: Definition, setting: Setting, together: int, criteria: Crite
         made,
         power(aim, claim.row["plan"]["spread"], seeds),
         min(power(aim, spread, seeds) for spread in spreads) if all(spreads) else None,
-        needed_for(later, setting, max(spreads)) if verdict is Verdict.cannot_tell else None,
+        needed_for(later, setting) if verdict is Verdict.cannot_tell else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.comparisons import Compared
 from rlhf_lab_analysis.comparison.registry.settings import Setting
 from rlhf_lab_analysis.comparison.selection import Cell
-from rlhf_lab_analysis.statistics.power import Aim, least
+from rlhf_lab_analysis.statistics.power import Aim, chance_of_verdict, least
 
 WANTED_POWER = 0.8
 
@@ -20,20 +21,41 @@ def spread_of(part: Compared) -> float:
     return float(np.std(list(part.effects.values()), ddof=1)) if len(part.effects) > 1 else 0.0
 
 
-def needed_for(aim: Aim, setting: Setting, spread: float) -> tuple[int, float] | None:
-    """The seeds with which an undecided claim would be shown if what was measured is true, and the
-    core-hours of their runs; None where no number of seeds shows it, and where seeds do not differ,
-    which gives no spread to plan with."""
-    if spread == 0:
+def needed_for(aim: Aim, setting: Setting) -> tuple[int, float] | None:
+    """The seeds with which an undecided claim would be shown, or refuted, if what was measured is
+    true, and the core-hours of their runs; None where thousands do not suffice, where seeds do not
+    differ, which gives no spread to plan with, and for a fit, whose interval is not of a mean."""
+    if any(part.fitted or not spread_of(part) for part in setting.parts):
         return None
     try:
-        seeds = max(
-            least(replace(aim, truth=mean_of(part)), spread, WANTED_POWER, 1)
-            for part in setting.parts
-        )
+        seeds = least_of_parts(aim, setting.parts)
     except UserError:
         return None
     return seeds, seeds * sum(core_seconds(cell) for cell in setting.cells) / 3600
+
+
+def least_of_parts(aim: Aim, parts: Sequence[Compared]) -> int:
+    """The least number of seeds that decides a claim of these parts (`decisions.all_of`): all must
+    be shown, or one refuted at the level that is corrected for their number."""
+    aims = [replace(aim, truth=mean_of(part)) for part in parts]
+    spreads = [spread_of(part) for part in parts]
+    false = [
+        least(
+            replace(one, together=len(parts) * one.together),
+            spread,
+            WANTED_POWER,
+            1,
+            chance_of_verdict,
+        )
+        for one, spread in zip(aims, spreads, strict=True)
+        if not one.is_true
+    ]
+    if false:
+        return min(false)
+    return max(
+        least(one, spread, WANTED_POWER, 1, chance_of_verdict)
+        for one, spread in zip(aims, spreads, strict=True)
+    )
 
 
 def mean_of(part: Compared) -> float:

@@ -28,7 +28,7 @@ from rlhf_lab_analysis.statistics.decisions import (
 )
 from rlhf_lab_analysis.statistics.frontiers import frontier_distance
 from rlhf_lab_analysis.statistics.intervals import ends
-from rlhf_lab_analysis.statistics.power import Aim, power, seeds_for
+from rlhf_lab_analysis.statistics.power import Aim, chance_of_verdict, power, seeds_for
 from rlhf_lab_analysis.statistics.results import Basis, Estimate, Method, Options
 from rlhf_lab_analysis.statistics.targets import time_to_target, times_ratio
 from tests.support.question_records import Made
@@ -228,11 +228,29 @@ def test_power_of_a_difference_is_that_of_the_noncentral_t() -> None:
     assert not_worse == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("shows", "truth"),
+    [(shows, truth) for shows in Shows for truth in (-5.0, -2.6, -0.4, 0.0, 0.3, 1.5, 4.0)],
+)
+def test_the_chance_of_a_verdict_is_that_of_drawn_experiments(shows: Shows, truth: float) -> None:
+    seeds, drawn = 6, np.random.default_rng(3)
+    aim = Aim(shows, 2.0, truth, together=2)
+    verdicts = []
+    for values in truth + 1.8 * drawn.standard_normal((800, seeds)):
+        pairs = matched(dict(enumerate(values)), dict.fromkeys(range(seeds), 0.0))
+        verdicts.append(decide(difference(pairs, options_of(shows, 2)), shows, 2.0))
+    decided = 1 - verdicts.count(Verdict.cannot_tell) / len(verdicts)
+    assert chance_of_verdict(aim, 1.8, seeds) == pytest.approx(decided, abs=0.05)
+    if not aim.is_true:
+        return
+    assert chance_of_verdict(aim, 1.8, seeds) >= power(aim, 1.8, seeds) - 1e-9
+
+
 def test_what_no_number_of_seeds_shows_is_refused() -> None:
     with pytest.raises(UserError, match=r"truth=-2: .*no number of seeds shows it"):
-        Aim(Shows.not_worse, 2.0, -2.0)
+        power(Aim(Shows.not_worse, 2.0, -2.0), 1.0, 5)
     with pytest.raises(UserError, match=r"truth=0: .*no number of seeds"):
-        Aim(Shows.below, 2.0, 0.0)
+        power(Aim(Shows.below, 2.0, 0.0), 1.0, 5)
     flat = in_pairs({1: 1.0, 2: 1.0}, {1: 0.0, 2: 0.0})
     with pytest.raises(UserError, match="no seed differs from another"):
         seeds_for(flat, Aim(Shows.equal, 2.0))

@@ -17,6 +17,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.benchmark import claims as command
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.comparisons import Compared
 from rlhf_lab_analysis.comparison.registry.decisions import (
     Decision,
     Decisions,
@@ -26,10 +27,11 @@ from rlhf_lab_analysis.comparison.registry.decisions import (
 )
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries, read_registry
 from rlhf_lab_analysis.comparison.registry.gates import gated, stages_of
+from rlhf_lab_analysis.comparison.registry.planning import least_of_parts
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.sources.record import Record
-from rlhf_lab_analysis.statistics.decisions import Verdict
-from rlhf_lab_analysis.statistics.power import power
+from rlhf_lab_analysis.statistics.decisions import Shows, Verdict
+from rlhf_lab_analysis.statistics.power import Aim, chance_of_verdict, least, power
 from tests.support import table_records as made
 from tests.support.collapsing_runs import RATES, STALENESS, TOP, grid
 from tests.support.question_records import Made
@@ -210,9 +212,22 @@ def test_what_is_undecided_has_a_price(tmp_path: Path) -> None:
     seeds, hours = found.needed
     # Four rounds of 10 seconds on one device in each of two runs a seed.
     assert seeds > 3 and hours == pytest.approx(seeds * 2 * 40 / 3600)
-    # A gain is no loss, whatever the number of seeds.
+    # A gain is no loss: as many seeds refute the claim as would show a loss of that size.
     gain = only(decided(tmp_path, rungs(NOTHING, NOTHING, (-0.10, 0.0, -0.02))))
-    assert gain.answer.verdict is Verdict.cannot_tell and gain.needed is None
+    assert gain.answer.verdict is Verdict.cannot_tell and gain.needed == found.needed
+
+
+def test_a_claim_of_two_parts_is_refuted_by_one_or_shown_by_both(tmp_path: Path) -> None:
+    aim = Aim(Shows.above, 0.02)
+    true, slow, false = (
+        Compared("", {1: mean - 0.04, 2: mean, 3: mean + 0.04}, (), "")
+        for mean in (0.10, 0.05, -0.03)
+    )
+    alone = [least_of_parts(aim, [part]) for part in (true, slow)]
+    assert alone[0] < alone[1] == least_of_parts(aim, [true, slow])
+    refuted = least_of_parts(aim, [true, slow, false])
+    corrected = replace(aim, truth=-0.03, together=3)
+    assert refuted == least(corrected, 0.04, 0.8, 1, chance_of_verdict)
 
 
 def of_boundary(folder: Path, top: float = TOP, **claim: Any) -> Decision:
