@@ -1,7 +1,9 @@
-"""Compare two conditions at equal KL, seed by seed, by the best quality of each run at a KL."""
+"""Compare two conditions seed by seed, by the best quality of each run at a KL: at equal KL, or by
+the least KL at equal quality."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlhf_lab_analysis.comparison.selection import Cell
@@ -19,7 +21,8 @@ class Plane:
 
 @dataclass(frozen=True)
 class Apart:
-    """By how much one run's frontier is above another's, on average over the KL of both (nats)."""
+    """By how much one run's frontier is above another's, on average over what both have in common,
+    which goes from `low` to `high`."""
 
     distance: float
     low: float
@@ -35,7 +38,26 @@ def at_equal_kl(first: Cell, second: Cell, plane: Plane) -> dict[int, Apart]:
 
     Seeds have proxies of their own, which let policies go far or not, so each has its own range.
     """
-    ours, theirs = frontiers(first, plane), frontiers(second, plane)
+    return apart(frontiers(first, plane), frontiers(second, plane))
+
+
+def at_equal_quality(first: Cell, second: Cell, plane: Plane) -> dict[int, Apart]:
+    """The mean difference (nats) of the least KL at which the runs of each seed have a quality or a
+    better one, for seeds whose runs have some quality in common."""
+    found = apart(mirrored(frontiers(first, plane)), mirrored(frontiers(second, plane)))
+    return {seed: Apart(-one.distance, -one.high, -one.low) for seed, one in found.items()}
+
+
+def mirrored(curves: Mapping[int, RunCurve]) -> dict[int, RunCurve]:
+    """-KL over -quality: the least KL at each quality or above is the highest -KL at each -quality
+    or below, which is a frontier again."""
+    return {
+        seed: frontier_of(f"seed {seed}", -curve.y_P, -curve.x_P) for seed, curve in curves.items()
+    }
+
+
+def apart(ours: Mapping[int, RunCurve], theirs: Mapping[int, RunCurve]) -> dict[int, Apart]:
+    """The mean distance of two curves of each seed over the range that both have."""
     found = {}
     for seed in sorted(set(ours) & set(theirs)):
         pair = [ours[seed], theirs[seed]]

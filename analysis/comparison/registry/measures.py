@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rlhf_lab_analysis.comparison.equal_kl import Plane, at_equal_kl
+from rlhf_lab_analysis.comparison.equal_kl import Apart, Plane, at_equal_kl, at_equal_quality
 from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit, minus
 from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.comparison.stable_rates import times_of
@@ -99,7 +99,22 @@ def equal_kl(after: Cell, before: Cell, criteria: Criteria) -> Effects:
     Nothing unless every common seed has KL in common: to leave one out would be to choose seeds by
     what happened in them. A run that is lost leaves its seed out, here as in all pairs.
     """
-    found = at_equal_kl(after, before, Plane(criteria.quality, criteria.drift))
+    return of_all(at_equal_kl, after, before, criteria)
+
+
+def equal_quality(after: Cell, before: Cell, criteria: Criteria) -> Effects:
+    """Mean difference of the least KL at which each run has a quality, over the quality that both
+    reach. Nothing unless every common seed has some in common, as in `equal_kl`."""
+    return of_all(at_equal_quality, after, before, criteria)
+
+
+def of_all(
+    compare: Callable[[Cell, Cell, Plane], dict[int, Apart]],
+    after: Cell,
+    before: Cell,
+    criteria: Criteria,
+) -> Effects:
+    found = compare(after, before, Plane(criteria.quality, criteria.drift))
     if set(found) != set(seeds_to_pair(after.seeds, before.seeds)):
         return {}
     return {seed: one.distance for seed, one in found.items()}
@@ -181,6 +196,7 @@ MEASURES: Mapping[str, Measure] = {
             after_a_quarter,
         ),
         Measure("quality_at_equal_kl", Unit.points, 0.02, equal_kl),
+        Measure("kl_at_equal_quality", Unit.nats, 0.1, equal_quality, label="at equal win-rate"),
         Measure("quality_at_equal_wall_clock", Unit.points, 0.02, at_equal(WALL)),
         Measure(
             "quality_at_equal_device_hours",
