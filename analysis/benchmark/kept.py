@@ -41,7 +41,7 @@ RECORDED = (
     "lag/updates_max", "update/loss", "update/grad_norm", "update/learning_rate",
     "seconds/generate", "seconds/score", "seconds/take", "seconds/reference", "seconds/update",
     "seconds/train", "seconds/wait", "seconds/generator_wait", "seconds/sync", "seconds/other",
-    "timing/peak_resident_bytes",
+    "timing/peak_resident_bytes", "virtual_seconds/wall", "virtual_seconds/wait",
 )  # fmt: skip
 # What might warn of a collapse: of every round of the sweeps whose runs are to end in one.
 SIGNALS = (

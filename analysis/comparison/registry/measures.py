@@ -15,13 +15,14 @@ from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.comparison.stable_rates import times_of
 from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
 from rlhf_lab_analysis.statistics.curves import areas, common_range, curve_of, values_on_grid
-from rlhf_lab_analysis.words import WALL
+from rlhf_lab_analysis.words import VIRTUAL, WALL
 
 Effects: TypeAlias = dict[int, float]
 OfPair: TypeAlias = Callable[[Cell, Cell, Criteria], Effects]
 QUARTER = 4
 # The exponent of staleness in the largest stable learning rate, of conditions over both.
 BOUNDARY = "boundary_slope"
+OVERLAP = "speed-up / ((g + t) / max(g, t))"
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,9 @@ def log_ratio(after: Cell, before: Cell, axis: str) -> Effects:
     }
 
 
-def wall_clock(after: Cell, before: Cell, criteria: Criteria) -> Effects:
-    """log(after / before) of the whole run's wall-clock."""
-    return log_ratio(after, before, WALL)
+def clock(axis: str) -> OfPair:
+    """log(after / before) of the whole run's seconds of a clock."""
+    return lambda after, before, criteria: log_ratio(after, before, axis)
 
 
 def saved(axis: str) -> OfPair:
@@ -147,16 +148,20 @@ def saved(axis: str) -> OfPair:
     return lambda after, before, criteria: log_ratio(before, after, axis)
 
 
-def over_overlap(after: Cell, before: Cell, criteria: Criteria) -> Effects:
+def over_overlap(axis: str, whole: str, generating: str) -> OfPair:
     """log of the speed-up of `after` less log of (g + t) / max(g, t) of the seconds of `before`,
-    where g is what taking samples takes (generating and scoring)."""
-    take, whole = before.last_recorded("seconds/take"), before.last_recorded("seconds/wall")
-    speed_ups = log_ratio(before, after, WALL)
-    return {
-        seed: value - math.log(whole[seed] / max(take[seed], whole[seed] - take[seed]))
-        for seed, value in speed_ups.items()
-        if seed in take and seed in whole
-    }
+    where g is what its trainer waits for samples. axis: of the clock; whole, generating: the
+    metrics of all its seconds and of g."""
+
+    def of_pair(after: Cell, before: Cell, criteria: Criteria) -> Effects:
+        take, all_of_it = before.last_recorded(generating), before.last_recorded(whole)
+        return {
+            seed: value - math.log(all_of_it[seed] / max(take[seed], all_of_it[seed] - take[seed]))
+            for seed, value in log_ratio(before, after, axis).items()
+            if seed in take and seed in all_of_it
+        }
+
+    return of_pair
 
 
 def at_equal(axis: str) -> OfPair:
@@ -198,6 +203,7 @@ MEASURES: Mapping[str, Measure] = {
         Measure("quality_at_equal_kl", Unit.points, 0.02, equal_kl),
         Measure("kl_at_equal_quality", Unit.nats, 0.1, equal_quality, label="at equal win-rate"),
         Measure("quality_at_equal_wall_clock", Unit.points, 0.02, at_equal(WALL)),
+        Measure("quality_at_equal_virtual_wall_clock", Unit.points, 0.02, at_equal(VIRTUAL)),
         Measure(
             "quality_at_equal_device_hours",
             Unit.points,
@@ -217,7 +223,8 @@ MEASURES: Mapping[str, Measure] = {
             updates_before_collapse,
         ),
         Measure(BOUNDARY, Unit.exponent, 0.25),
-        Measure("wall_clock", Unit.times, 0.05, wall_clock),
+        Measure("wall_clock", Unit.times, 0.05, clock(WALL)),
+        Measure("virtual_wall_clock", Unit.times, 0.05, clock(VIRTUAL)),
         Measure(
             "completions_saved", Unit.times, 0.05, saved("x/completions"), label="completions saved"
         ),
@@ -226,8 +233,15 @@ MEASURES: Mapping[str, Measure] = {
             "speed_up_over_overlap",
             Unit.times,
             0.1,
-            over_overlap,
-            label="speed-up / ((g + t) / max(g, t))",
+            over_overlap(WALL, "seconds/wall", "seconds/take"),
+            label=OVERLAP,
+        ),
+        Measure(
+            "virtual_speed_up_over_overlap",
+            Unit.times,
+            0.1,
+            over_overlap(VIRTUAL, "virtual_seconds/wall", "virtual_seconds/wait"),
+            label=OVERLAP,
         ),
     )
 }
