@@ -199,6 +199,40 @@ def with_noise(run: Record) -> Record:
     return replace(run, rounds=rounds)
 
 
+def on_a_virtual_clock(run: Record) -> Record:
+    """30 virtual seconds a round, 12 of them waiting for samples, or 15 where one is stale; real
+    seconds play no part."""
+    assert run.facts.seed is not None
+    is_stale = run.config["mode"]["max_staleness"] == 1
+    whole = 15.0 if is_stale else 30 * (1 + 0.01 * run.facts.seed)
+    rounds = [
+        {**row, "virtual_seconds/wall": whole * n, "virtual_seconds/wait": 0.4 * whole * n}
+        for n, row in enumerate(run.rounds, start=1)
+    ]
+    return replace(run, rounds=rounds)
+
+
+def test_a_virtual_cluster_has_its_own_clock(tmp_path: Path) -> None:
+    runs = [
+        on_a_virtual_clock(run)
+        for staleness, seconds in ((0, 1.0), (1, 100.0))
+        for run in Made(mode="virtual", staleness=staleness, seconds=seconds).runs(HIGH)
+    ]
+    plan = {"plan": {"truth": 0.1, "spread": 0.1}}
+    stale = {"change": {"mode.max_staleness": [1, 0]}, "shows": "above", "margin": 0.05, **plan}
+    found = only(decided(tmp_path, runs, measure="virtual_wall_clock", **stale))
+    assert found.answer.evidence.startswith("S=0 / S=1: 2.04 ")
+    ahead = {"change": {"mode.max_staleness": [0, 1]}, **plan}
+    overlap = {**ahead, "shows": "not worse", "measure": "virtual_speed_up_over_overlap"}
+    # Two lanes of 12 and 18 seconds: 30 / 18 without loss.
+    (number,) = only(decided(tmp_path, runs, **overlap)).answer.numbers
+    assert number.estimate.point == pytest.approx(2.04 / (30 / 18), abs=0.001)
+    equal = {**ahead, "shows": "above", "measure": "quality_at_equal_virtual_wall_clock"}
+    (number,) = only(decided(tmp_path, runs, **equal)).answer.numbers
+    # When the stale run is over, the other is about half way from 0.4 to its end.
+    assert number.estimate.point == pytest.approx(0.16, abs=0.01)
+
+
 def test_a_treatment_that_did_nothing_has_no_verdict(tmp_path: Path) -> None:
     found = decided(tmp_path, rungs(NOTHING, NOTHING, NOTHING))
     assert not found.decided and not found.waiting
