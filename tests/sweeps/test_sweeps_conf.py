@@ -36,7 +36,7 @@ QUESTIONS = sorted(name.removesuffix(NANO) for name in NAMES if name.endswith(NA
 OTHER_TASKS = {"chats", "prompt_pools", "verified_answers"}
 # A real model that a laptop trains: there is no smaller form that could follow instructions. And a
 # world of nano models alone.
-OF_ONE_SIZE = ["instructions_smollm2", "stragglers", "turns", "turns_lambda"]
+OF_ONE_SIZE = ["instructions_smollm2", "slow_tools", "stragglers", "turns", "turns_lambda"]
 SEEDS = ["1", "2", "3", "4", "5"]
 # Of the tracked benchmark: those whose stages pass its gates, and one run of each.
 STAGE_SEEDS = ["1", "3", "4", "5", "6", "7", "8", "9"]
