@@ -93,24 +93,34 @@ class CallThreads:
                 self._num_working += 1
                 on_a_thread(self._work)
 
-    def wait(self, calls: Sequence[ThreadCall]) -> None:
-        """Wait until these have ended: each has returned, raised, or is late.
+    def ended(self, calls: Sequence[ThreadCall]) -> list[bool]:
+        """Whether each has ended by now: it has returned, raised, or is late."""
+        with self._changed:
+            self._give_up_late_ones()
+            return [call.is_ended for call in calls]
+
+    def wait(self, calls: Sequence[ThreadCall], for_one: bool = False) -> None:
+        """Wait until all of these have ended, or one of them has.
 
         The process is reported as alive while all calls that may be waited for have a limit. Calls
         without a limit may hang, so that only their end is reported."""
         with self._changed:
             missing = [call for call in calls if not call.is_ended]
+            self._num_awaited = len(missing)
+            if for_one:
+                self._num_awaited = int(bool(calls) and len(missing) == len(calls))
             for call in missing:
                 call.is_awaited = True
-            self._num_awaited = len(missing)
             num_ended = self._num_ended
-            while self._num_awaited:
+            while self._num_awaited > 0:
                 self._changed.wait(self._until_late())
                 self._give_up_late_ones()
                 # The heartbeat is of the thread that waits, not of those that call.
                 if self._have_limits or self._num_ended > num_ended:
                     beat()
                 num_ended = self._num_ended
+            for call in missing:
+                call.is_awaited = False
         if calls:
             beat()
 
@@ -172,6 +182,6 @@ class CallThreads:
             if call.seconds < call.limit:
                 call.result = result
             self._end(call)
-            if not self._num_awaited:
+            if self._num_awaited <= 0:
                 self._changed.notify()
             return True

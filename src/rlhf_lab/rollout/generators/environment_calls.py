@@ -41,11 +41,11 @@ class Limit(NamedTuple):
 
 
 class BegunCall(NamedTuple):
-    """A call that a thread makes."""
+    """A call that is made. on_thread: None where the thread that waits makes it."""
 
     call: Call
     limit: Limit
-    thread_call: ThreadCall
+    on_thread: ThreadCall | None
 
 
 class EnvironmentCalls:
@@ -60,33 +60,45 @@ class EnvironmentCalls:
         return self.all([call])[0]
 
     def all(self, calls: Sequence[Call]) -> list[Any]:
-        """What each call returns, in their order; see `end`. Where nothing bounds their time, and
-        one is made after the other, the thread that waits makes them itself."""
-        at_once = self.options.steps_at_once
-        if not self.options.is_limited and (at_once == 1 or len(calls) == 1):
-            return [run_and_beat(call) for call in calls]
+        """What each call returns, in their order; see `end`."""
         return self.end(self.begin(calls))
 
     def begin(self, calls: Sequence[Call]) -> list[BegunCall]:
         """Begin calls, without waiting for them. At most episodes.steps_at_once of all that were
-        begun are made at the same time, in their order; the seconds of each count from then."""
+        begun are made at the same time, in their order; the seconds of each count from then. Where
+        nothing bounds their time, nor goes on beside them, `end` makes them one by one."""
         limits = [self._limit(call) for call in calls]
-        begun = [
-            BegunCall(call, limit, ThreadCall(call.run, limit.seconds))
-            for call, limit in zip(calls, limits, strict=True)
+        if self._need_no_thread(len(calls)):
+            return [BegunCall(*one, None) for one in zip(calls, limits, strict=True)]
+        on_threads = [
+            ThreadCall(call.run, limit.seconds) for call, limit in zip(calls, limits, strict=True)
         ]
-        self._threads.begin([one.thread_call for one in begun])
-        return begun
+        self._threads.begin(on_threads)
+        return [BegunCall(*one) for one in zip(calls, limits, on_threads, strict=True)]
+
+    def _need_no_thread(self, num_calls: int) -> bool:
+        options = self.options
+        is_one_by_one = options.steps_at_once == 1 or num_calls == 1
+        return is_one_by_one and not options.is_limited and not options.decode_ahead
 
     def end(self, begun: Sequence[BegunCall]) -> list[Any]:
         """Wait for calls. Returns what each returned, in their order. Raises what the first of them
         raised, and UserError where one takes longer than episodes.step_seconds, or all of an
         episode longer than episodes.episode_seconds; with episodes.when_late=truncate it returns
         None, unless it is needed."""
-        self._threads.wait([one.thread_call for one in begun])
+        on_threads = [one.on_thread for one in begun if one.on_thread]
+        self._threads.wait(on_threads)
         for one in begun:
-            one.call.spent.seconds += one.thread_call.seconds
-        return [self._kept(one) for one in begun]
+            if one.on_thread:
+                one.call.spent.seconds += one.on_thread.seconds
+        return [self._result(one) for one in begun]
+
+    def ended(self, begun: Sequence[BegunCall], for_one: bool) -> list[bool]:
+        """Whether each call has ended by now. for_one: wait until one has."""
+        on_threads = [one.on_thread for one in begun if one.on_thread]
+        if for_one:
+            self._threads.wait(on_threads, for_one)
+        return self._threads.ended(on_threads)
 
     def drop(self) -> None:
         """Make none of the calls that still wait for a thread, and wait for those under way, to
@@ -102,8 +114,11 @@ class EnvironmentCalls:
             Limit((self.options.episode_seconds or math.inf) - spent, "episode_seconds"),
         )
 
-    def _kept(self, begun: BegunCall) -> Any:
-        call, limit, result = begun.call, begun.limit, begun.thread_call.result
+    def _result(self, begun: BegunCall) -> Any:
+        call, limit = begun.call, begun.limit
+        if begun.on_thread is None:
+            return run_and_beat(call)
+        result = begun.on_thread.result
         if isinstance(result, Raised):
             raise result.error
         if result is not LATE:
