@@ -130,6 +130,24 @@ def test_async_episodes_have_the_bits_of_lagged_ones(
     assert lagged[1] != finished(*world)[1]
 
 
+AHEAD = "episodes.decode_ahead=4"
+
+
+@pytest.mark.parametrize("name", ["ask", "questions"])
+def test_episodes_that_wait_have_the_same_bits_in_every_mode(
+    finished: Finished, processes: None, name: str
+) -> None:
+    world = (*WORLDS[name], AHEAD)
+    assert finished(*world, "mode=lagged", "mode.max_staleness=0") == finished(*world)
+    lagged = finished(*world, "mode=lagged", *STALE)
+    threads = ("mode=async", "mode.executor=thread", "mode.num_generators=2", *STALE)
+    # How many calls are made at the same time decides no bit.
+    assert finished(*world, *threads, "episodes.steps_at_once=4") == lagged
+    assert finished(*world, "mode=async", "mode.executor=process", *STALE) == lagged
+    inline = finished(*world, *BY_TURNS)
+    assert finished(*world, *BY_TURNS, "mode.executor=thread") == inline
+
+
 def test_segments_of_as_many_turns_as_there_are_make_a_lagged_run(
     finished: Finished, world: tuple[str, ...]
 ) -> None:
@@ -163,13 +181,15 @@ def test_turns_have_the_same_bits_in_every_executor(
     assert inline[1] != finished(*world, "mode=lagged", *STALE)[1]
 
 
+@pytest.mark.parametrize("ahead", [0, 8])
 def test_a_free_run_takes_weights_at_any_token_and_is_replayed(
-    make_config: MakeConfig, processes: None
+    make_config: MakeConfig, processes: None, ahead: int
 ) -> None:
     free = ("mode=free", "mode.executor=thread", "mode.weights=latest_per_token", *STALE)
-    folder = lifecycle.train(make_config(*WORLDS["ask"], *free), Console(quiet=True), FACTS)
+    world = (*WORLDS["ask"], f"episodes.decode_ahead={ahead}")
+    folder = lifecycle.train(make_config(*world, *free), Console(quiet=True), FACTS)
     again = make_config(
-        *WORLDS["ask"], *STALE, "mode=replay", f"mode.schedule={folder}", f"output.dir={folder}-2"
+        *world, *STALE, "mode=replay", f"mode.schedule={folder}", f"output.dir={folder}-2"
     )
     repeated = lifecycle.train(again, Console(quiet=True), FACTS)
     assert outcome(repeated)[1] == outcome(folder)[1]

@@ -105,6 +105,11 @@ def test_a_deadline_cuts_episodes_in_every_mode(finished: Finished) -> None:
             (*VIRTUAL, "cluster.weight_update=in_flight", *TOOLS),
             "cluster.weight_update=in_flight and episodes.tool_seconds=2: episodes that wait",
         ),
+        (
+            (*VIRTUAL, "cluster.weight_update=in_flight", "episodes.decode_ahead=4"),
+            "cluster.weight_update=in_flight and episodes.decode_ahead=4: steps in which episodes",
+        ),
+        (("episodes.decode_ahead=4",), "episodes.decode_ahead=4 with task=tldr_nano: it has no"),
         (TOOLS, "episodes.tool_seconds=2 with task=tldr_nano: it has no environment"),
         ((*SHORT, "episodes.tool_sigma=1"), "episodes.tool_sigma=1 with episodes.tool_seconds=0"),
     ],
@@ -116,9 +121,11 @@ def test_what_tools_cannot_do_is_refused(
         check(config_of(*options))
 
 
-def test_episodes_are_hashed_where_their_tools_take_time(config_of: MakeConfig) -> None:
+def test_episodes_are_hashed_where_tools_take_time_or_decoding_goes_on(
+    config_of: MakeConfig,
+) -> None:
     config = plain(config_of(*SHORT))
     before = {key: value for key, value in config.items() if key != "episodes"}
     assert config_hash(config) == config_hash(before), "runs of before have the hashes they had"
-    hashes = {config_hash(plain(config_of(*SHORT, *tools))) for tools in ((), TOOLS, TOOLS[:1])}
-    assert len(hashes) == 3
+    settings = ((), TOOLS, TOOLS[:1], ("episodes.decode_ahead=4",))
+    assert len({config_hash(plain(config_of(*SHORT, *options))) for options in settings}) == 4

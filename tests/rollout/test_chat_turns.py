@@ -21,7 +21,7 @@ from rlhf_lab.rollout.generators.conversation import (
 )
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode
-from rlhf_lab.rollout.generators.turn_writer import Action
+from rlhf_lab.rollout.generators.turn_rows import Action
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.chat_turns import ObservationRole, TurnsOfChat, check_turns, turns_of_chat
 from rlhf_lab.tasks.environment import Turn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.rollout.generators import environment_calls
+from rlhf_lab.rollout.generators import call_threads
 from rlhf_lab.rollout.generators.environment_calls import Call, EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions, WhenLate
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
@@ -107,6 +108,44 @@ def test_threads_are_used_again_and_a_hanging_one_when_it_is_let_go(
     assert cut.all(calls_of(lambda: 3)) == [3]
 
 
+def test_calls_go_on_beside_what_begins_them_and_are_bounded_together() -> None:
+    """Those of several beginnings share the threads."""
+    gates = [threading.Event() for _ in range(3)]
+    begun: list[int] = []
+
+    def waiting(number: int) -> bool:
+        begun.append(number)
+        return gates[number].wait(60)
+
+    calls = making(steps_at_once=2)
+    parts = [calls.begin(calls_of(functools.partial(waiting, number))) for number in range(3)]
+    gates[0].set()
+    assert calls.end(parts[0]) == [True]
+    gates[2].set()
+    # The third takes the place of the first, and need not wait for the second.
+    assert calls.ended([*parts[2], *parts[1]], for_one=True) == [True, False]
+    assert calls.end(parts[2]) == [True]
+    assert sorted(begun[:2]) == [0, 1] and begun[2:] == [2]
+    gates[1].set()
+    assert calls.end(parts[1]) == [True]
+
+
+def test_calls_that_have_no_thread_yet_are_dropped(hanging: threading.Event) -> None:
+    calls = making(step_seconds=SOON)
+    made: list[int] = []
+    has_begun = threading.Event()
+
+    def hang() -> None:
+        has_begun.set()
+        hanging.wait()
+
+    first, *_ = calls.begin(calls_of(hang, lambda: made.append(1)))
+    assert has_begun.wait(60)
+    calls.drop()
+    assert calls.ended([first], for_one=False) == [True] and not made
+    assert calls.all(calls_of(lambda: 3)) == [3]
+
+
 class Hanging(Script):
     """Hangs at its second turn."""
 
@@ -163,7 +202,7 @@ class Timed(Script):
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """That of calls."""
     ours = Clock()
-    monkeypatch.setattr(environment_calls, "time", ours)
+    monkeypatch.setattr(call_threads, "time", ours)
     return ours
 
 

@@ -48,6 +48,7 @@ def generated(reset: float, step: float, **options: Any) -> Rollout:
         # No limit, by which alone a wait is known to end: a sign of life behind each call.
         (HANG_SECONDS / 2, 0.0, {"step_seconds": 0.0}),
         (HANG_SECONDS / 2, 0.0, {"step_seconds": 0.0, "steps_at_once": 2}),
+        (0.0, HANG_SECONDS / 2, {"step_seconds": 0.0, "decode_ahead": 4}),
     ],
 )
 def test_slow_environments_are_no_hang(reset: float, step: float, options: dict[str, Any]) -> None:

@@ -20,13 +20,16 @@ from rlhf_lab.rollout.generators.vllm.proof import Proof
 from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, EngineFailure
 from rlhf_lab.rollout.generators.vllm.turns import VLLMTurns
 from rlhf_lab.rollout.worker import written_tokens
+from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types.data import Weights
+from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.heartbeat import nothing
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Sample
 from tests.support.environments import EOS, TINY, Echo, Pieces, Play, chunk, tiny_model, weights
 from tests.support.fake_vllm import Mirror
+from tests.support.together import together
 
 ECHO = Play(Echo, max_turn_tokens=6, max_observation_tokens=40)
 TEMPERATURE = 0.9
@@ -81,6 +84,37 @@ def test_an_episode_depends_on_its_prompt_and_number_alone() -> None:
     assert first.tokens != second.tokens
     at_once = playing(Mirror(fresh()), steps_at_once=4).generate(weights(), chunk(4))
     assert at_once == many
+
+
+def test_turns_are_asked_for_while_the_environment_of_another_is_called() -> None:
+    def generated(task: Play, **options: Any) -> Sequence[Group]:
+        made = playing(Mirror(fresh()), task, steps_at_once=2, **options)
+        return made.generate(weights(), chunk(2, 2))
+
+    complaint = r"turn 1: the environment took longer than episodes\.step_seconds=1: "
+    with together(6) as task, pytest.raises(UserError, match=complaint):
+        generated(task, step_seconds=1.0)
+    with together(6) as task:
+        groups = generated(task, step_seconds=60.0, decode_ahead=1)
+    assert {len(sample.episode.turns) for sample in samples(groups) if sample.episode} == {1, 2}
+
+
+@pytest.mark.parametrize("steps_at_once", [1, 4])
+def test_waiting_for_environments_changes_no_episode(steps_at_once: int) -> None:
+    wanted = chunk(4, greedy=True)
+    ahead = playing(Mirror(fresh()), decode_ahead=1, steps_at_once=steps_at_once)
+    found = ahead.generate(weights(), wanted)
+    assert found == playing(Mirror(fresh())).generate(weights(), wanted)
+
+
+def test_what_an_environment_raises_while_others_write_is_raised() -> None:
+    class Failing(Echo):
+        def step(self, action: str, finished: bool) -> Turn:
+            raise LookupError("nothing there")
+
+    made = playing(Mirror(fresh()), replace(ECHO, make=Failing), decode_ahead=1)
+    with pytest.raises(LookupError, match="nothing there"):
+        made.generate(weights(), chunk(4))
 
 
 def test_what_is_read_is_counted_as_with_other_generators() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlhf_lab.rollout.generators.conversation import Conversations
 from rlhf_lab.rollout.generators.rows import Rows
-from rlhf_lab.rollout.generators.turn_writer import Action, Talks
+from rlhf_lab.rollout.generators.turn_rows import Action
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.randomness import uniforms
@@ -33,7 +34,7 @@ class Given:
     def report(self) -> GeneratorReport:
         return GeneratorReport()
 
-    def converse(self, feed: WeightFeed, rows: Rows, talks: Talks, room: int) -> None:
+    def converse(self, feed: WeightFeed, rows: Rows, talks: Conversations, room: int) -> None:
         self.rows.append(rows)
         version = feed.at(rows.start).version
         playing: list[int] = rows.number_B.tolist()

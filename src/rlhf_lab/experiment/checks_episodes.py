@@ -22,6 +22,7 @@ def check_episodes(config: Config) -> None:
         refuse_without_environment(config)
         refuse_turns(config)
         refuse_tools(config)
+        refuse_waits(config)
         return
     mode, generator, run = config.mode, config.generator, config.run
     # A user's own task need not declare it.
@@ -86,6 +87,12 @@ def virtual_turns(config: Config) -> list[tuple[bool, str]]:
             f"{config.episodes.tool_seconds:g}: episodes that wait for tools are at different "
             "tokens when new weights come; pass cluster.weight_update=drain",
         ),
+        (
+            is_virtual and update is WeightUpdate.in_flight and bool(config.episodes.decode_ahead),
+            f"cluster.weight_update=in_flight and episodes.decode_ahead="
+            f"{config.episodes.decode_ahead}: steps in which episodes wait are no tokens, by which "
+            "new weights come; pass cluster.weight_update=drain, or episodes.decode_ahead=0",
+        ),
     ]
 
 
@@ -96,6 +103,15 @@ def refuse_tools(config: Config) -> None:
             f"episodes.tool_seconds={config.episodes.tool_seconds:g} with task="
             f"{config.task.name}: it has no environment; pass episodes.tool_seconds=0, or "
             "task=ask_nano"
+        )
+
+
+def refuse_waits(config: Config) -> None:
+    """Where no environment is called, nothing waits."""
+    if config.episodes.decode_ahead:
+        raise UserError(
+            f"episodes.decode_ahead={config.episodes.decode_ahead} with task={config.task.name}: "
+            "it has no environment; pass episodes.decode_ahead=0, or task=ask_nano"
         )
 
 

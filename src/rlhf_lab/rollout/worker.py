@@ -136,9 +136,12 @@ def is_offline(group: Group) -> bool:
 
 def reached_segments(segments: Segments, groups: Sequence[Group]) -> Segments:
     """The segments that wrote a token of any sample: a generator may read weights for a token or
-    two before it sees that all samples have ended."""
-    longest = max((sample.steps for group in groups for sample in group.samples), default=0)
-    return segments[:1] + tuple(s for s in segments[1:] if s[0] < longest)
+    two before it sees that all samples have ended. Episodes that wait have tokens behind the steps
+    of the longest one, by which the version is known."""
+    samples = [sample for group in groups for sample in group.samples]
+    longest = max((sample.steps for sample in samples), default=0)
+    newest = max((sample.newest_version for sample in samples), default=0)
+    return segments[:1] + tuple(s for s in segments[1:] if s[0] < longest or s[1] <= newest)
 
 
 def written_segments(groups: Sequence[Group]) -> Segments:

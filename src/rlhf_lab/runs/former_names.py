@@ -116,6 +116,7 @@ ADDED: dict[str, Any] = {
     "algo.value_spread": 0.75,
     "task.progress_weight": 0.0,
     "episodes.episode_seconds": 0.0,
+    "episodes.decode_ahead": 0,
     "checkpoint.keep_every": 0,
     "mode.over_provision": 1.0,
     "mode.segment_turns": 0,
@@ -147,13 +148,13 @@ BY_DEVICE: dict[str, tuple[Any, Any]] = {
 # weights. Runs train no pretrained policy before RLHF; a proxy may be one, whose node has a path.
 BY_MODEL: dict[str, tuple[Any, Any]] = {"sft.lr": (0.0, 3e-3), "reward_model.lr": (0.0, 1e-3)}
 
-# Nodes that were added after 0.1, with a node, a key of it, and whether its value has them used.
-# Otherwise they have their defaults (checks refuse others) and are left out.
-ADDED_NODES: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
-    "cluster": ("mode", "executor", lambda executor: executor == "virtual"),
-    "fork": ("fork", "parent", bool),
-    # Without waits for tools it decides only what follows where an environment hangs.
-    "episodes": ("episodes", "tool_seconds", bool),
+# Nodes that were added after 0.1, with a node, keys of it, and whether a value of any key has them
+# used. Otherwise they have their defaults (checks refuse others) and are left out.
+ADDED_NODES: dict[str, tuple[str, tuple[str, ...], Callable[[Any], bool]]] = {
+    "cluster": ("mode", ("executor",), lambda executor: executor == "virtual"),
+    "fork": ("fork", ("parent",), bool),
+    # Without either it decides only what follows where an environment hangs.
+    "episodes": ("episodes", ("tool_seconds", "decode_ahead"), bool),
 }
 
 # Keys that decide nothing by themselves, and which hashes therefore leave out.
@@ -272,9 +273,9 @@ def is_used(name: str, values: Mapping[str, Any]) -> bool:
     """Whether a node of a config decides anything, as far as ADDED_NODES knows."""
     if name not in ADDED_NODES:
         return True
-    node, key, has_use = ADDED_NODES[name]
+    node, keys, has_use = ADDED_NODES[name]
     found = values.get(node)
-    return not isinstance(found, Mapping) or has_use(found.get(key))
+    return not isinstance(found, Mapping) or any(has_use(found.get(key)) for key in keys)
 
 
 def without_added(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
+from rlhf_lab.rollout.generators.environment_calls import BegunCall, EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Said
-from rlhf_lab.rollout.generators.turn_writer import Action
+from rlhf_lab.rollout.generators.turn_rows import Action
 from rlhf_lab.tasks.chat_turns import refuse_first, turns_of_chat
 from rlhf_lab.tasks.environment import Episodic, Turn
 from rlhf_lab.types.samples import Episode, Sample
@@ -53,12 +53,22 @@ class Conversation:
         return observation if self.episode.turns < self.stop else None
 
 
+class Asked(NamedTuple):
+    """An action that was handed to its environment."""
+
+    action: Action
+    said: Said
+    call: BegunCall
+
+
 @dataclass(frozen=True)
 class Conversations:
-    """The conversations of a chunk's rows. calls: makes the steps of their environments."""
+    """The conversations of a chunk's rows. calls: makes the steps of their environments. asked: the
+    actions by row that have no answer yet."""
 
     open_ones: Sequence[Conversation]
     calls: EnvironmentCalls
+    asked: dict[int, Asked] = field(default_factory=dict)
 
     @property
     def episodes(self) -> list[OpenEpisode]:
@@ -71,23 +81,53 @@ class Conversations:
         for talk, first in zip(self.open_ones, firsts, strict=True):
             talk.read_first(first)
 
+    @property
+    def ahead(self) -> int:
+        """Decoding steps that others go on before an answer is read."""
+        return self.calls.options.decode_ahead
+
+    @property
+    def idle_steps(self) -> int:
+        """Decoding steps at most in which a row waits for answers."""
+        return self.ahead * max(talk.stop - talk.episode.turns for talk in self.open_ones)
+
     def room(self, row: int) -> int:
         """Tokens that the next action of a row may have."""
         return self.open_ones[row].room
 
+    def ask(self, actions: Sequence[Action], are_repeated: bool = False) -> None:
+        """Hand actions to their environments, without waiting for these. are_repeated: to continue
+        episodes behind them."""
+        said = [self.open_ones[action.row].said(action) for action in actions]
+        steps = [
+            self.open_ones[action.row].episode.step(one, are_repeated)
+            for action, one in zip(actions, said, strict=True)
+        ]
+        for action, one, call in zip(actions, said, self.calls.begin(steps), strict=True):
+            self.asked[action.row] = Asked(action, one, call)
+
+    def answers(self, rows: Sequence[int]) -> list[Sequence[int] | None]:
+        """The environments' answers to the actions of rows, as tokens; None where nothing is
+        written on."""
+        asked = [self.asked.pop(row) for row in rows]
+        turns = self.calls.end([one.call for one in asked])
+        return [
+            self.open_ones[row].take(one.said, turn, one.action)
+            for row, one, turn in zip(rows, asked, turns, strict=True)
+        ]
+
+    def answered(self, for_one: bool) -> list[int]:
+        """The rows whose answers are there. for_one: wait until one is. Clocks decide: this is for
+        writers whose tokens do not depend on what is written beside them."""
+        are_ended = self.calls.ended([one.call for one in self.asked.values()], for_one)
+        return [row for row, is_ended in zip(self.asked, are_ended, strict=True) if is_ended]
+
     def answer(
         self, actions: Sequence[Action], are_repeated: bool = False
     ) -> list[Sequence[int] | None]:
-        """The environments' answers to actions, as tokens; None where nothing is written on.
-        are_repeated: to continue episodes behind them."""
-        talks = [self.open_ones[action.row] for action in actions]
-        said = [talk.said(action) for talk, action in zip(talks, actions, strict=True)]
-        steps = zip(talks, said, strict=True)
-        turns = self.calls.all([talk.episode.step(one, are_repeated) for talk, one in steps])
-        return [
-            talk.take(one, turn, action)
-            for talk, one, turn, action in zip(talks, said, turns, actions, strict=True)
-        ]
+        """The same for actions that are handed over now."""
+        self.ask(actions, are_repeated)
+        return self.answers([action.row for action in actions])
 
     def repeat(self, row: int, sample: Sample, begun: Episode) -> None:
         """Play the turns of a sample that has begun. Raises UserError where they come out

@@ -16,11 +16,18 @@ from rlhf_lab.types.errors import UserError
 
 
 class Decoder(Protocol):
-    """Reads prompts and writes tokens to all rows at once; `keep` lets the other rows go."""
+    """Reads prompts and writes tokens to all rows at once; `keep` lets the other rows go.
 
-    def begin(self, prompts: Sequence[Sequence[int]], repeats: int, room: int) -> Tensor: ...
+    room: tokens of a row at most. idle_steps: steps at most in which it is idle. idle: for each row
+    whether its token is not written yet, and comes again at the next step; () where all are
+    written. No later token reads what an idle step wrote.
+    """
 
-    def step(self, token_B: Tensor) -> Tensor: ...
+    def begin(
+        self, prompts: Sequence[Sequence[int]], repeats: int, room: int, idle_steps: int = 0
+    ) -> Tensor: ...
+
+    def step(self, token_B: Tensor, idle: Sequence[bool] = ()) -> Tensor: ...
 
     def keep(self, rows: Tensor) -> None: ...
 

@@ -1,22 +1,16 @@
-"""Calls of environments: several at the same time, each with a limit of real seconds."""
+"""Calls of environments: what is done where one takes longer than it may."""
 
 from __future__ import annotations
 
 import math
-import os
-import queue
-import threading
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from rlhf_lab.rollout.generators.call_threads import LATE, CallThreads, Raised, ThreadCall
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions, WhenLate
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.heartbeat import beat
-
-BEAT_SECONDS = 0.5
 
 
 @dataclass
@@ -46,37 +40,70 @@ class Limit(NamedTuple):
     option: str
 
 
-@dataclass(frozen=True)
+class BegunCall(NamedTuple):
+    """A call that is made. on_thread: None where the thread that waits makes it."""
+
+    call: Call
+    limit: Limit
+    on_thread: ThreadCall | None
+
+
 class EnvironmentCalls:
-    """Makes calls of environments, of which each environment has one at a time.
+    """Makes calls of environments, of which each environment has one at a time."""
 
-    A thread cannot be stopped from outside. One whose call takes too long is left to itself, and
-    another takes its place; so a hanging environment costs a thread and no more.
-    """
-
-    options: EpisodeOptions = field(default_factory=EpisodeOptions)
+    def __init__(self, options: EpisodeOptions | None = None) -> None:
+        self.options = options or EpisodeOptions()
+        self._threads = CallThreads(self.options.steps_at_once)
 
     def one(self, call: Call) -> Any:
         """What a call returns; see `all`."""
         return self.all([call])[0]
 
     def all(self, calls: Sequence[Call]) -> list[Any]:
-        """What each call returns, in their order. Raises what the first of them raises, and
-        UserError where one takes longer than episodes.step_seconds, or all of an episode longer
-        than episodes.episode_seconds; with episodes.when_late=truncate it returns None, unless it
-        is needed.
+        """What each call returns, in their order; see `end`."""
+        return self.end(self.begin(calls))
 
-        The process is reported as alive while all calls have a limit. Calls without a limit may
-        hang, so that only their end is reported."""
-        at_once = self.options.steps_at_once
-        if not self.options.is_limited and (at_once == 1 or len(calls) == 1):
-            return [run_and_beat(call) for call in calls]
+    def begin(self, calls: Sequence[Call]) -> list[BegunCall]:
+        """Begin calls, without waiting for them. At most episodes.steps_at_once of all that were
+        begun are made at the same time, in their order; the seconds of each count from then. Where
+        nothing bounds their time, nor goes on beside them, `end` makes them one by one."""
         limits = [self._limit(call) for call in calls]
-        results = Batch(calls, [limit.seconds for limit in limits]).run(min(at_once, len(calls)))
-        return [
-            self._kept(call, limit, result)
-            for call, limit, result in zip(calls, limits, results, strict=True)
+        if self._need_no_thread(len(calls)):
+            return [BegunCall(*one, None) for one in zip(calls, limits, strict=True)]
+        on_threads = [
+            ThreadCall(call.run, limit.seconds) for call, limit in zip(calls, limits, strict=True)
         ]
+        self._threads.begin(on_threads)
+        return [BegunCall(*one) for one in zip(calls, limits, on_threads, strict=True)]
+
+    def _need_no_thread(self, num_calls: int) -> bool:
+        options = self.options
+        is_one_by_one = options.steps_at_once == 1 or num_calls == 1
+        return is_one_by_one and not options.is_limited and not options.decode_ahead
+
+    def end(self, begun: Sequence[BegunCall]) -> list[Any]:
+        """Wait for calls. Returns what each returned, in their order. Raises what the first of them
+        raised, and UserError where one takes longer than episodes.step_seconds, or all of an
+        episode longer than episodes.episode_seconds; with episodes.when_late=truncate it returns
+        None, unless it is needed."""
+        on_threads = [one.on_thread for one in begun if one.on_thread]
+        self._threads.wait(on_threads)
+        for one in begun:
+            if one.on_thread:
+                one.call.spent.seconds += one.on_thread.seconds
+        return [self._result(one) for one in begun]
+
+    def ended(self, begun: Sequence[BegunCall], for_one: bool) -> list[bool]:
+        """Whether each call has ended by now. for_one: wait until one has."""
+        on_threads = [one.on_thread for one in begun if one.on_thread]
+        if for_one:
+            self._threads.wait(on_threads, for_one)
+        return self._threads.ended(on_threads)
+
+    def drop(self) -> None:
+        """Make none of the calls that still wait for a thread, and wait for those under way, to
+        their limit: nobody takes what they return."""
+        self._threads.drop()
 
     def _limit(self, call: Call) -> Limit:
         """What a call may take: by itself, or what is left to its episode. A repeated one may take
@@ -87,7 +114,11 @@ class EnvironmentCalls:
             Limit((self.options.episode_seconds or math.inf) - spent, "episode_seconds"),
         )
 
-    def _kept(self, call: Call, limit: Limit, result: Any) -> Any:
+    def _result(self, begun: BegunCall) -> Any:
+        call, limit = begun.call, begun.limit
+        if begun.on_thread is None:
+            return run_and_beat(call)
+        result = begun.on_thread.result
         if isinstance(result, Raised):
             raise result.error
         if result is not LATE:
@@ -109,125 +140,3 @@ def run_and_beat(call: Call) -> Any:
     result = call.run()
     beat()
     return result
-
-
-@dataclass(frozen=True)
-class Raised:
-    """An exception of a call."""
-
-    error: BaseException
-
-
-LATE = object()
-
-
-class Worker(threading.Thread):
-    """A thread that works on what it is given, and is idle in between: to start one takes longer
-    than most calls. A daemon, since one that hangs must not keep the process from ending."""
-
-    def __init__(self) -> None:
-        super().__init__(name="environment", daemon=True)
-        self.given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-
-    def run(self) -> None:
-        while True:
-            self.given.get()()
-            IDLE.append(self)
-
-
-IDLE: deque[Worker] = deque()
-# A forked process has none of its parent's threads.
-os.register_at_fork(after_in_child=IDLE.clear)
-
-
-def on_a_thread(work: Callable[[], None]) -> None:
-    """Begin work on an idle thread, or on a new one. It must not raise."""
-    try:
-        worker = IDLE.pop()
-    except IndexError:
-        worker = Worker()
-        worker.start()
-    worker.given.put(work)
-
-
-class Batch:
-    """Calls that are made by threads. limits: seconds that each may take, infinite for any."""
-
-    def __init__(self, calls: Sequence[Call], limits: Sequence[float]) -> None:
-        self._calls = calls
-        self._limits = limits
-        self._results: list[Any] = [LATE] * len(calls)
-        self._next = 0
-        self._num_ended = 0
-        self._started: dict[int, float] = {}
-        self._changed = threading.Condition()
-
-    def run(self, threads: int) -> list[Any]:
-        """Make all calls. Returns what they returned, Raised, or LATE."""
-        num_ended = 0
-        with self._changed:
-            for _ in range(threads):
-                on_a_thread(self._work)
-            while not self._is_done:
-                self._changed.wait(self._until_late())
-                self._give_up_late_ones()
-                # The heartbeat is of the thread that waits, not of those that call.
-                if self._have_limits or self._num_ended > num_ended:
-                    beat()
-                num_ended = self._num_ended
-        return self._results
-
-    @property
-    def _is_done(self) -> bool:
-        return self._next == len(self._calls) and not self._started
-
-    @property
-    def _have_limits(self) -> bool:
-        return all(map(math.isfinite, self._limits))
-
-    def _until_late(self) -> float:
-        """Seconds until a call may be late, or a heartbeat is due."""
-        ends = (start + self._limits[index] for index, start in self._started.items())
-        return max(0.0, min(BEAT_SECONDS, min(ends, default=math.inf) - time.monotonic()))
-
-    def _give_up_late_ones(self) -> None:
-        now = time.monotonic()
-        for index in [i for i, start in self._started.items() if now - start >= self._limits[i]]:
-            del self._started[index]
-            self._num_ended += 1
-            on_a_thread(self._work)
-
-    def _work(self) -> None:
-        """Make calls until none is left, or this thread was given up."""
-        while (index := self._taken()) is not None:
-            result: Any
-            try:
-                result = self._calls[index].run()
-            except BaseException as error:
-                result = Raised(error)
-            if not self._is_kept(index, result):
-                return
-
-    def _taken(self) -> int | None:
-        with self._changed:
-            index = self._next
-            if index == len(self._calls):
-                return None
-            self._next += 1
-            self._started[index] = time.monotonic()
-            return index
-
-    def _is_kept(self, index: int, result: Any) -> bool:
-        """Keep a result that is in time. Returns whether the call was not given up."""
-        with self._changed:
-            if index not in self._started:
-                return False
-            seconds = time.monotonic() - self._started.pop(index)
-            self._calls[index].spent.seconds += seconds
-            # The clock decides, not whether the thread that waits was woken before.
-            if seconds < self._limits[index]:
-                self._results[index] = result
-            self._num_ended += 1
-            if self._is_done:
-                self._changed.notify()
-            return True

@@ -55,6 +55,16 @@ class EpisodeOptions(limits.Limited, key="episodes"):
             "that wait; those that compute, or share state, need 1."
         ),
     )
+    decode_ahead: int = limits.count(
+        0,
+        least=0,
+        most=1024,
+        about=(
+            "Decoding steps for which the other episodes of a chunk go on while an environment is "
+            "called, behind which its observation is read; 0 waits for the environment at once. "
+            "With vLLM every value above 0 reads an observation once it is there."
+        ),
+    )
     tool_seconds: float = limits.pause(
         0.0,
         about=(

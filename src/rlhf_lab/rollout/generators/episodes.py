@@ -73,7 +73,12 @@ class EpisodeGenerator:
             sample = samples[place]
             if sample.episode:
                 talks.repeat(row, sample, sample.episode)
-        self._writer.write(feed, chunk, talks)
+        try:
+            self._writer.write(feed, chunk, talks)
+        except Exception:
+            # No environment is left at work behind an error.
+            self._calls.drop()
+            raise
         episodes[0].require_repeatable(self._task.environment(), self._calls)
         for episode, place in zip(episodes, places, strict=True):
             samples[place] = episode.sample()

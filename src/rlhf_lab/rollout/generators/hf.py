@@ -14,6 +14,7 @@ from torch import Tensor
 from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.weights import load_weights, with_parameters_in
 from rlhf_lab.rollout.generators.decoders import decoder_of
+from rlhf_lab.rollout.generators.idle_rows import require_idle_rows
 from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
 from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens, require_numbers
 from rlhf_lab.rollout.generators.static import StaticDecoder
@@ -73,6 +74,7 @@ class HFGenerator:
         self._rounding = WeightRounding(self._model, sampling.round_weights)
         with torch_threads(sampling.threads):
             self._decoder, self._note = decoder_of(self._model, sampling.decode)
+        self._bears_idle_rows = False
         self._writer: StaticWriter | StepwiseWriter
         written_by = (sampling.temperature, tokenizer.eos_token_id)
         if isinstance(self._decoder, StaticDecoder):
@@ -112,6 +114,9 @@ class HFGenerator:
         """Write rows whose actions are answered; see TurnWriter."""
         writer = TurnWriter(self._decoder, self._sampling.temperature, self.eos)
         with self._ready():
+            if talks.ahead and not self._bears_idle_rows:
+                require_idle_rows(self._model, self._decoder)
+                self._bears_idle_rows = True
             writer.write(rows, talks, room, lambda step: self._load(feed.at(step)))
 
     @contextmanager

@@ -16,6 +16,7 @@ from torch import Tensor
 from rlhf_lab.models.layer_stack import Stack, stack_of
 from rlhf_lab.models.rotary import signed, turned
 from rlhf_lab.rollout.generators.lean_prompts import read_prompts
+from rlhf_lab.rollout.generators.lean_ragged import Ragged
 
 
 class LeanDecoder:
@@ -25,13 +26,16 @@ class LeanDecoder:
         self._stack = stack
         self._device = device
 
-    def begin(self, prompts: Sequence[Sequence[int]], repeats: int, room: int) -> Tensor:
+    def begin(
+        self, prompts: Sequence[Sequence[int]], repeats: int, room: int, idle_steps: int = 0
+    ) -> Tensor:
         """Read prompts, each for `repeats` consecutive rows; logits BV of what comes next.
 
-        room: tokens that will be written at most.
+        room: tokens that will be written at most. Idle steps need no more.
         """
         read = read_prompts(self._stack, self._device, prompts)
         self._width, self._repeats, self._done = read.width, repeats, 0
+        self._ragged: Ragged | None = None
         self._read_keys, self._read_values = read.keys, read.values
         hidden_BE = read.hidden_PE.repeat_interleave(repeats, dim=0)
         bias_PS = torch.zeros(read.is_pad_PS.shape, device=self._device, dtype=hidden_BE.dtype)
@@ -45,20 +49,33 @@ class LeanDecoder:
         self._turns = (cos_BTR.transpose(0, 1), signed(sin_BTR).transpose(0, 1))
         return self._logits(hidden_BE)
 
-    def step(self, token_B: Tensor) -> Tensor:
-        """Write a token to every row; logits BV of what comes next."""
+    def step(self, token_B: Tensor, idle: Sequence[bool] = ()) -> Tensor:
+        """Write a token to every row; logits BV of what comes next. The next token of an idle row
+        overwrites this one."""
+        if any(idle) and self._ragged is None:
+            self._ragged = Ragged([self._done] * len(idle), self._device)
+        ragged = self._ragged
         hidden_B1E = self._stack.embed(token_B.unsqueeze(1))
-        cos, sin = (turn[self._done][:, None, None] for turn in self._turns)
+        ahead = self._done if ragged is None else ragged.ahead
+        cos, sin = (turn[ahead][:, None, None] for turn in self._turns)
         for number, block in enumerate(self._stack.blocks):
             query, key, value = block.project(hidden_B1E)
             query, key = turned(query, cos, sin), turned(key, cos, sin)
-            self._keys[number][:, :, self._done] = key[:, :, 0]
-            self._values[number][:, :, self._done] = value[:, :, 0]
+            if ragged is None:
+                self._keys[number][:, :, self._done] = key[:, :, 0]
+                self._values[number][:, :, self._done] = value[:, :, 0]
+            else:
+                ragged.write(self._keys[number], key[:, :, 0])
+                ragged.write(self._values[number], value[:, :, 0])
             # Heads that share keys are rows of one product.
             query = query.reshape(len(query), key.shape[1], -1, query.shape[3])
             found = self._attended(number, query * self._stack.scaling)
             hidden_B1E = block.merge(hidden_B1E, found.reshape(len(found), 1, -1))
-        self._done += 1
+        if ragged is None:
+            self._done += 1
+        else:
+            ragged.count(idle)
+            self._done = ragged.longest
         return self._logits(hidden_B1E[:, 0])
 
     def _attended(self, number: int, query: Tensor) -> Tensor:
@@ -67,13 +84,10 @@ class LeanDecoder:
         keys = self._keys[number][:, :, : self._done + 1]
         values = self._values[number][:, :, : self._done + 1]
         read = torch.matmul(self._by_prompt(query), self._read_keys[number].transpose(2, 3))
-        score = torch.cat(
-            [
-                self._by_row(read + self._bias, query.shape[2]),
-                torch.matmul(query, keys.transpose(2, 3)),
-            ],
-            dim=-1,
-        )
+        written = torch.matmul(query, keys.transpose(2, 3))
+        if self._ragged is not None:
+            written += self._ragged.bias
+        score = torch.cat([self._by_row(read + self._bias, query.shape[2]), written], dim=-1)
         share = torch.softmax(score, dim=-1, dtype=torch.float32).to(query.dtype)
         of_prompt = self._by_prompt(share[..., : self._width])
         found = torch.matmul(of_prompt, self._read_values[number])
@@ -105,6 +119,9 @@ class LeanDecoder:
         self._values = [values[rows] for values in self._values]
         cos, sin = self._turns
         self._turns = (cos[:, rows], sin[:, rows])
+        if self._ragged is not None:
+            self._ragged = self._ragged.kept(rows.tolist())
+            self._done = self._ragged.longest
 
     def _logits(self, hidden_BE: Tensor) -> Tensor:
         return self._stack.head(self._stack.norm(hidden_BE))

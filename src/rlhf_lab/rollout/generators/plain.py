@@ -18,7 +18,9 @@ class PlainDecoder:
     def __init__(self, model: Any) -> None:
         self._model = model
 
-    def begin(self, prompts: Sequence[Sequence[int]], repeats: int, room: int) -> Tensor:
+    def begin(
+        self, prompts: Sequence[Sequence[int]], repeats: int, room: int, idle_steps: int = 0
+    ) -> Tensor:
         """Read prompts, each once for `repeats` consecutive rows; logits BV of what comes next."""
         token_PS, mask_PS = (t.to(self._model.device) for t in pad_left(prompts, 0))
         output = self._model(
@@ -35,8 +37,9 @@ class PlainDecoder:
         logits_BV: Tensor = output.logits[:, -1].repeat_interleave(repeats, dim=0)
         return logits_BV
 
-    def step(self, token_B: Tensor) -> Tensor:
-        """Write a token to every row; logits BV of what comes next."""
+    def step(self, token_B: Tensor, idle: Sequence[bool] = ()) -> Tensor:
+        """Write a token to every row; logits BV of what comes next. What an idle row wrote is
+        masked from then on: only models that find no place by columns of the cache bear that."""
         one_B1 = torch.ones_like(self._position_B1)
         self._mask_BS = torch.cat([self._mask_BS, one_B1], dim=1)
         logits_BV: Tensor = self._model(
@@ -46,7 +49,10 @@ class PlainDecoder:
             past_key_values=self._cache,
             use_cache=True,
         ).logits[:, -1]
-        self._position_B1 = self._position_B1 + 1
+        if any(idle):
+            one_B1 = ~torch.tensor(idle, device=one_B1.device).unsqueeze(1) * one_B1
+            self._mask_BS[:, -1:] = one_B1
+        self._position_B1 = self._position_B1 + one_B1
         return logits_BV
 
     def keep(self, rows: Tensor) -> None:

@@ -35,15 +35,17 @@ class StaticDecoder:
         self.rows = self.size = self.num_caches = 0
         self._column = 0
 
-    def begin(self, prompts: Sequence[Sequence[int]], repeats: int, room: int) -> Tensor:
+    def begin(
+        self, prompts: Sequence[Sequence[int]], repeats: int, room: int, idle_steps: int = 0
+    ) -> Tensor:
         """Read prompts, each for `repeats` consecutive rows; logits BV of what comes next.
 
-        room: tokens that will be written at most.
+        room: tokens that will be written at most. idle_steps: have places of their own.
         """
         read = read_prompts(self._stack, self.device, prompts)
         self.rows = len(prompts) * repeats
         self.size = bucket(self.rows)
-        self._fit(self.size, read.width + room, read)
+        self._fit(self.size, read.width + room + idle_steps, read)
         row_R = torch.arange(self.size, device=self.device).clamp(max=self.rows - 1)
         self.cache.fill(read, row_R // repeats)
         self._column = read.width
@@ -65,10 +67,15 @@ class StaticDecoder:
         """Columns that the next step's attention reads."""
         return rounded(self._column + 1, SPAN)
 
-    def step(self, token_B: Tensor) -> Tensor:
-        """Write a token to every row; logits BV of what comes next."""
+    def step(self, token_B: Tensor, idle: Sequence[bool] = ()) -> Tensor:
+        """Write a token to every row; logits BV of what comes next. What an idle row wrote is
+        masked from then on."""
         self.cache.token[: self.rows] = token_B
         logits_RV = self.forward(self.size, self.width)
+        if any(idle):
+            row_I = torch.tensor([row for row, one in enumerate(idle) if one], device=self.device)
+            self.cache.position[row_I] -= 1
+            self.cache.bias[row_I, self._column] = -torch.inf
         self.count()
         return logits_RV[: self.rows]
 

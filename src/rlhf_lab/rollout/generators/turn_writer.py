@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -14,77 +13,37 @@ from rlhf_lab.rollout.generators.decoders import Decoder
 from rlhf_lab.rollout.generators.draw import draw
 from rlhf_lab.rollout.generators.rows import Load, Rows, require_numbers
 from rlhf_lab.rollout.generators.stepwise import STILL_WRITING
-
-
-@dataclass(frozen=True)
-class Action:
-    """An action of a row. row: its number among all that were begun."""
-
-    row: int
-    tokens: Sequence[int]
-    logps: Sequence[float]
-    versions: Sequence[int]
+from rlhf_lab.rollout.generators.turn_rows import Action, TurnRow, due
 
 
 class Talks(Protocol):
     """Answers the actions of all rows.
 
-    room: tokens that the next action of a row may have. answer: takes the actions that ended at the
-    same step; returns the tokens that each row reads next, None where it is not written on.
+    ahead: steps that the others go on before an answer is read. idle_steps: in which a row waits
+    for answers, at most. room: tokens that the next action
+    of a row may have. ask: takes the actions that ended at the same step, and waits for nothing.
+    answers: waits for the answers to the actions of these rows; returns the tokens that each reads
+    next, None where it is not written on.
     """
+
+    @property
+    def ahead(self) -> int: ...
+
+    @property
+    def idle_steps(self) -> int: ...
 
     def room(self, row: int) -> int: ...
 
-    def answer(self, actions: Sequence[Action]) -> list[Sequence[int] | None]: ...
+    def ask(self, actions: Sequence[Action]) -> None: ...
 
-
-@dataclass
-class TurnRow:
-    """A row while it is written. number: among all that were begun. room: tokens of the present
-    action at most. drawn: tokens that were drawn in all. unread: of an observation. tokens, logps,
-    versions: of the present action."""
-
-    number: int
-    room: int
-    drawn: int = 0
-    is_done: bool = False
-    unread: deque[int] = field(default_factory=deque)
-    tokens: list[int] = field(default_factory=list)
-    logps: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-
-    @property
-    def action(self) -> Action:
-        return Action(self.number, self.tokens, self.logps, self.versions)
-
-    def take(self, token: int, logp: float, version: int) -> int:
-        """The token of this step: the next one of an observation, or the one that was drawn."""
-        if self.unread:
-            return self.unread.popleft()
-        if not self.is_done:
-            self.drawn += 1
-            self.tokens.append(token)
-            self.logps.append(logp)
-            self.versions.append(version)
-        return token
-
-    def is_at_end(self, eos: int) -> bool:
-        """Whether the action that is being written has ended."""
-        tokens = self.tokens
-        return bool(tokens) and (tokens[-1] == eos or len(tokens) == self.room)
-
-    def go_on(self, answer: Sequence[int] | None, room: int) -> None:
-        """Read an answer, then write the next action; None is the end."""
-        self.tokens, self.logps, self.versions = [], [], []
-        self.room = room
-        self.is_done = answer is None
-        self.unread.extend(answer or ())
+    def answers(self, rows: Sequence[int]) -> list[Sequence[int] | None]: ...
 
 
 @dataclass(frozen=True)
 class TurnWriter:
     """Writes rows by a decoder. Every row gets one token a step, drawn or observed, so that no row
-    waits for the turn of another, and no context is read again. eos: the end token."""
+    waits for the turn of another, and no context is read again. An answer is read so many steps
+    behind its action (Talks.ahead), in which the others go on. eos: the end token."""
 
     decoder: Decoder
     temperature: float
@@ -94,15 +53,16 @@ class TurnWriter:
         """Write all rows until they are not written on. room: tokens of a row at most, observed
         ones included."""
         version = load(rows.start)
-        logits_BV = self.decoder.begin(rows.texts, rows.repeats, room)
+        logits_BV = self.decoder.begin(rows.texts, rows.repeats, room, talks.idle_steps)
         numbers = rows.number_B.tolist()
         open_rows = [TurnRow(number, talks.room(number)) for number in numbers]
         is_greedy_B = rows.is_greedy_B
-        for step in range(1, room + 1):
+        steps = room + talks.idle_steps
+        for step in range(1, steps + 1):
             token_B = self._taken(rows, open_rows, logits_BV, is_greedy_B, version)
             self._answer(talks, open_rows)
             kept = [place for place, row in enumerate(open_rows) if not row.is_done]
-            if step == room or not kept:
+            if step == steps or not kept:
                 break
             if len(kept) <= STILL_WRITING * len(open_rows):
                 kept_R = torch.tensor(kept, device=token_B.device)
@@ -110,7 +70,9 @@ class TurnWriter:
                 open_rows, token_B = [open_rows[place] for place in kept], token_B[kept_R]
                 is_greedy_B = None if is_greedy_B is None else is_greedy_B[kept_R]
             version = load(rows.start + step)
-            logits_BV = self.decoder.step(token_B)
+            # Without waits no row is idle: one that is done goes on unseen.
+            idle = [row.is_idle for row in open_rows] if talks.ahead else ()
+            logits_BV = self.decoder.step(token_B, idle)
 
     def _taken(
         self,
@@ -133,8 +95,13 @@ class TurnWriter:
         return torch.tensor(taken, device=device)
 
     def _answer(self, talks: Talks, open_rows: Sequence[TurnRow]) -> None:
-        """Answer the actions that have ended, all at once."""
-        ended = [row for row in open_rows if row.is_at_end(self.eos)]
-        answers = talks.answer([row.action for row in ended]) if ended else []
-        for row, answer in zip(ended, answers, strict=True):
-            row.go_on(answer, talks.room(row.number))
+        """Hand over the actions that have ended, and read the answers that are due."""
+        if ended := [row for row in open_rows if row.is_at_end(self.eos)]:
+            talks.ask([row.action for row in ended])
+        for row in ended:
+            row.wait = talks.ahead
+        # Where all who read an answer are done, the next ones are due.
+        while answered := due(open_rows):
+            answers = talks.answers([row.number for row in answered])
+            for row, answer in zip(answered, answers, strict=True):
+                row.go_on(answer, talks.room(row.number))

@@ -15,7 +15,7 @@ from rlhf_lab.rollout.generators.conversation import (
 )
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode
-from rlhf_lab.rollout.generators.turn_writer import Action
+from rlhf_lab.rollout.generators.turn_rows import Action
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Prompt
