@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
-from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Said
+from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Said, Stop
 from rlhf_lab.rollout.generators.turn_writer import Action
 from rlhf_lab.tasks.chat_turns import refuse_first, turns_of_chat
 from rlhf_lab.tasks.environment import Episodic, Turn
@@ -17,18 +17,18 @@ from rlhf_lab.types.samples import Episode, Sample
 
 @dataclass(frozen=True)
 class Conversation:
-    """An episode and the tokenizer of its policy. stop: turns at which nothing more is written for
-    now. encode: an observation as the tokens that stand behind an action."""
+    """An episode and the tokenizer of its policy. stop: where nothing more is written for now.
+    encode: an observation as the tokens that stand behind an action."""
 
     episode: OpenEpisode
     tokenizer: Any
-    stop: int
+    stop: Stop
     encode: Callable[[str], Sequence[int]]
 
     @property
     def room(self) -> int:
-        """Tokens that the next action may have."""
-        return self.episode.room
+        """Tokens that may be written before the next action ends, or the segment within it."""
+        return min(self.episode.room, self.stop.tokens - len(self.episode.tokens))
 
     def read_first(self, text: str) -> None:
         """Read what the environment shows before the first action. Raises UserError for a text in
@@ -38,9 +38,19 @@ class Conversation:
         self.episode.observe(text, encoded(self.tokenizer, text))
 
     def said(self, action: Action) -> Said:
-        """An action as the environment gets it."""
-        text = self.tokenizer.decode(action.tokens, skip_special_tokens=True)
-        return Said(text, action.tokens[-1] == self.tokenizer.eos_token_id)
+        """An action as the environment gets it, with what an earlier segment wrote of it."""
+        tokens = (*self.episode.begun, *action.tokens)
+        text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return Said(text, self._has_end(action))
+
+    def _has_end(self, action: Action) -> bool:
+        return action.tokens[-1] == self.tokenizer.eos_token_id
+
+    def is_cut(self, action: Action) -> bool:
+        """Whether the segment ends within an action, which a later one continues."""
+        end = len(self.episode.tokens) + len(action.tokens)
+        has_room = len(action.tokens) < self.episode.room
+        return end == self.stop.tokens and has_room and not self._has_end(action)
 
     def take(self, said: Said, turn: Turn | None, action: Action) -> Sequence[int] | None:
         """Take an action and what came of it. Returns what is read next, None where nothing is
@@ -50,7 +60,8 @@ class Conversation:
             return None
         observation = self.encode(text)
         self.episode.observe(text, observation)
-        return observation if self.episode.turns < self.stop else None
+        has_stopped = self.episode.turns == self.stop.turns or not self.room
+        return None if has_stopped else observation
 
 
 @dataclass(frozen=True)
@@ -78,20 +89,28 @@ class Conversations:
     def answer(
         self, actions: Sequence[Action], are_repeated: bool = False
     ) -> list[Sequence[int] | None]:
-        """The environments' answers to actions, as tokens; None where nothing is written on.
+        """The environments' answers to actions, as tokens; None where nothing is written on. An
+        action that its segment ends within is kept, and its environment is not called.
         are_repeated: to continue episodes behind them."""
-        talks = [self.open_ones[action.row] for action in actions]
-        said = [talk.said(action) for talk, action in zip(talks, actions, strict=True)]
+        cut = [action for action in actions if self.open_ones[action.row].is_cut(action)]
+        for action in cut:
+            episode = self.open_ones[action.row].episode
+            episode.write(action.tokens, action.logps, action.versions)
+        cut_rows = {action.row for action in cut}
+        ended = [action for action in actions if action.row not in cut_rows]
+        talks = [self.open_ones[action.row] for action in ended]
+        said = [talk.said(action) for talk, action in zip(talks, ended, strict=True)]
         steps = zip(talks, said, strict=True)
         turns = self.calls.all([talk.episode.step(one, are_repeated) for talk, one in steps])
-        return [
-            talk.take(one, turn, action)
-            for talk, one, turn, action in zip(talks, said, turns, actions, strict=True)
-        ]
+        answers = {
+            action.row: talk.take(one, turn, action)
+            for talk, one, turn, action in zip(talks, said, turns, ended, strict=True)
+        }
+        return [answers.get(action.row) for action in actions]
 
     def repeat(self, row: int, sample: Sample, begun: Episode) -> None:
-        """Play the turns of a sample that has begun. Raises UserError where they come out
-        otherwise, or a step is late: it was in time before."""
+        """Play the turns of a sample that has begun, and write what it has of the next action.
+        Raises UserError where they come out otherwise, or a step is late: it was in time before."""
         versions = sample.versions or (sample.version,) * len(sample.tokens)
         start = 0
         for last, _ in begun.turns:
@@ -100,12 +119,13 @@ class Conversations:
             self.answer([action], are_repeated=True)
             start = last + 1
         episode = self.open_ones[row].episode
+        episode.write(sample.tokens[start:], sample.logps[start:], versions[start:])
         episode.read = begun.read_tokens
         episode.require_same(sample)
 
 
 def conversation_of(
-    episode: OpenEpisode, task: Episodic, tokenizer: Any, stop: int
+    episode: OpenEpisode, task: Episodic, tokenizer: Any, stop: Stop
 ) -> Conversation:
     """The conversation of an episode before its first action. In a chat observations are
     messages."""
