@@ -40,10 +40,14 @@ def goes_on(part: Chunk, groups: Sequence[Group]) -> Chunk:
     return replace(part, begun=tuple(s for group in read for s in group.samples))
 
 
+def episode_of(sample: Sample) -> Episode:
+    assert sample.episode is not None
+    return sample.episode
+
+
 def begun_of(sample: Sample) -> tuple[int, ...]:
     """The tokens behind the last turn."""
-    assert sample.episode is not None
-    turns = sample.episode.turns
+    turns = episode_of(sample).turns
     return sample.tokens[turns[-1][0] + 1 if turns else 0 :]
 
 
@@ -220,20 +224,20 @@ def test_an_action_is_handed_to_its_environment_once_all_segments_have_written_i
     calls = [[[*ids("a"), *ids("b")]], [[*ids("c"), EOS]], [said("d")]]
     (first, begun), (second, middle), (third, end) = parts_of(Play(world), calls, (2, 4, 0))
     assert first.tokens == (*ids("a"), *ids("b")) and first.finish is Finish.unfinished
-    assert first.episode == replace(Episode(), read_tokens=first.episode.read_tokens)
+    assert episode_of(first) == replace(Episode(), read_tokens=episode_of(first).read_tokens)
     # That of the first segment, and that of its repetition, were not called.
     assert worlds[0].seen == worlds[1].seen == []
     assert begun == counts(2, 2, 0)
     # The second part ends exactly with the action. What is observed there, the third part reads.
     assert second.tokens == (*first.tokens, *said("c")) and second.finish is Finish.unfinished
     assert worlds[2].seen == [("abc", True)]
-    assert second.episode.turns == ((3, 0.5),)
-    assert second.episode.observed == ((4, tuple(ids(";;"))),)
+    assert episode_of(second).turns == ((3, 0.5),)
+    assert episode_of(second).observed == ((4, tuple(ids(";;"))),)
     assert middle == counts(2 + 2, 2, len(ids(";;")))
     assert end == counts(2 + 4 + len(ids(";;")), 2, 0)
     assert worlds[4].seen == [("abc", True), ("d", True)]
     assert third.versions == (0, 0, 1, 1, 2, 2) and third.finish is Finish.eos
-    assert third.episode.turns == ((3, 0.5), (5, 1.0))
+    assert episode_of(third).turns == ((3, 0.5), (5, 1.0))
 
 
 def test_an_action_that_segments_share_has_the_room_of_one() -> None:
@@ -252,5 +256,5 @@ def test_an_action_cut_at_its_limit_where_a_segment_ends_is_over() -> None:
     """As without segments, whose environment is called with what is there."""
     world = Script([Turn(";")])
     ((sample, _),) = parts_of(Play(lambda: world, max_turn_tokens=4), [[ids("a") * 9]], (4,))
-    assert sample.finish is Finish.length and sample.episode.turns == ((3, 0.0),)
+    assert sample.finish is Finish.length and episode_of(sample).turns == ((3, 0.0),)
     assert world.seen[0] == ("aaaa", False)

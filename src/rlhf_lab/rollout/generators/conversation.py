@@ -44,7 +44,7 @@ class Conversation:
         return Said(text, self._has_end(action))
 
     def _has_end(self, action: Action) -> bool:
-        return action.tokens[-1] == self.tokenizer.eos_token_id
+        return bool(action.tokens[-1] == self.tokenizer.eos_token_id)
 
     def is_cut(self, action: Action) -> bool:
         """Whether the segment ends within an action, which a later one continues."""
