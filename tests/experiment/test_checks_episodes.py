@@ -25,6 +25,8 @@ MODES = (
     ["mode=free", "mode.weights=latest_per_token"],
     ["mode=partial_turns"],
     ["mode=partial_turns", "mode.segment_turns=3"],
+    ["mode=partial"],
+    ["mode=partial", "mode.segment_tokens=7", "mode.over_provision=1.5"],
     ["run.buffer_rounds=2", "run.fresh_share=0.5"],
 )
 
@@ -46,11 +48,6 @@ def test_episodes_are_generated_in_these_modes(
         (
             ["generator=pairs", "generator.path=somewhere"],
             "generator=pairs: fixed pairs have one turn; pass generator=hf",
-        ),
-        (
-            ["mode=partial", "mode.segment_tokens=7"],
-            "mode.segment_tokens=7: a segment may end within a turn; pass mode.segment_tokens=0 "
-            "mode.segment_turns=1",
         ),
         (["run.offline_share=0.25"], "run.offline_share=0.25: fixed answers have one turn; pass "),
         (
@@ -97,7 +94,9 @@ def test_reward_models_that_exist_may_score_episodes(
     check_episodes(config_of("task=tool_arithmetic", *overrides))
 
 
-@pytest.mark.parametrize("overrides", [["mode=partial"], ["sft.loss_on=all"]])
+@pytest.mark.parametrize(
+    "overrides", [["generator=pairs", "generator.path=x"], ["sft.loss_on=all"]]
+)
 def test_a_run_is_refused_before_it_starts(config_of: MakeConfig, overrides: list[str]) -> None:
     with pytest.raises(UserError, match=r"^task=ask_nano has several turns, with "):
         check(config_of("task=ask_nano", *overrides))

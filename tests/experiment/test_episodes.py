@@ -48,6 +48,9 @@ WORLDS = {
 }
 STALE = ("mode.max_staleness=2",)
 BY_TURNS = ("mode=partial_turns", "mode.executor=inline", *STALE)
+# Fewer than an action has, so that segments end within it.
+BY_TOKENS = ("mode=partial", "mode.segment_tokens=5", "mode.executor=inline", *STALE)
+SEGMENTS = {"turns": BY_TURNS, "tokens": BY_TOKENS}
 
 
 @pytest.fixture(params=sorted(WORLDS))
@@ -148,11 +151,15 @@ def test_episodes_that_wait_have_the_same_bits_in_every_mode(
     assert finished(*world, *BY_TURNS, "mode.executor=thread") == inline
 
 
-def test_segments_of_as_many_turns_as_there_are_make_a_lagged_run(
-    finished: Finished, world: tuple[str, ...]
+@pytest.mark.parametrize(
+    "longest",
+    [(*BY_TURNS, "mode.segment_turns=6"), (*BY_TOKENS, "mode.segment_tokens=1000")],
+    ids=SEGMENTS,
+)
+def test_segments_that_hold_whole_episodes_make_a_lagged_run(
+    finished: Finished, world: tuple[str, ...], longest: tuple[str, ...]
 ) -> None:
-    rows, digest = finished(*world, *BY_TURNS, "mode.segment_turns=6")
-    assert (rows, digest) == finished(*world, "mode=lagged", *STALE)
+    assert finished(*world, *longest) == finished(*world, "mode=lagged", *STALE)
 
 
 def test_each_turn_is_of_the_next_version(make_config: MakeConfig) -> None:
@@ -172,12 +179,13 @@ def test_each_turn_is_of_the_next_version(make_config: MakeConfig) -> None:
     assert last["total/prefill_tokens"] > whole[-1]["total/prefill_tokens"]
 
 
-def test_turns_have_the_same_bits_in_every_executor(
-    finished: Finished, processes: None, world: tuple[str, ...]
+@pytest.mark.parametrize("segments", SEGMENTS.values(), ids=SEGMENTS)
+def test_segments_have_the_same_bits_in_every_executor(
+    finished: Finished, processes: None, world: tuple[str, ...], segments: tuple[str, ...]
 ) -> None:
-    inline = finished(*world, *BY_TURNS)
+    inline = finished(*world, *segments)
     for executor in ("thread", "process"):
-        assert finished(*world, *BY_TURNS, f"mode.executor={executor}") == inline
+        assert finished(*world, *segments, f"mode.executor={executor}") == inline
     assert inline[1] != finished(*world, "mode=lagged", *STALE)[1]
 
 
@@ -201,8 +209,10 @@ def test_a_free_run_takes_weights_at_any_token_and_is_replayed(
         ("mode=lagged",),
         ("mode=partial_turns",),
         ("mode=partial_turns", "mode.over_provision=1.5"),
+        ("mode=partial", "mode.segment_tokens=5"),
+        ("mode=partial", "mode.segment_tokens=5", "mode.over_provision=1.5"),
     ],
-    ids=["lagged", "partial_turns", "over_provision"],
+    ids=["lagged", "partial_turns", "over_provision", "partial", "over_provision_in_turns"],
 )
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_run_goes_on_where_it_was_stopped(

@@ -419,12 +419,14 @@ TURNS = (
     *("task=ask_nano", "algo=grpo", "run.group_size=4", "run.updates=4", "eval=none"),
     *("mode=partial_turns", "mode.over_provision=1.5", "generator.chunk_groups=3"),
 )
+WITHIN_TURNS = (*TURNS, "mode=partial", "mode.segment_tokens=5")
 
 
-def test_episodes_go_on_by_turns_in_every_executor(finished: Finished) -> None:
-    by_trainer = finished(*TURNS, "mode.executor=inline")
-    assert finished(*TURNS, "mode.executor=thread") == by_trainer
-    assert finished(*TURNS, "mode.num_generators=2") == by_trainer
+@pytest.mark.parametrize("options", [TURNS, WITHIN_TURNS], ids=["turns", "tokens"])
+def test_episodes_go_on_in_every_executor(finished: Finished, options: tuple[str, ...]) -> None:
+    by_trainer = finished(*options, "mode.executor=inline")
+    assert finished(*options, "mode.executor=thread") == by_trainer
+    assert finished(*options, "mode.num_generators=2") == by_trainer
     rows = by_trainer[0]
     assert sum(row["recycled/tokens"] for row in rows) > 0
     assert any(row["episode/lag_first_turn"] > row["episode/lag_last_turn"] for row in rows)

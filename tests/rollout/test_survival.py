@@ -99,6 +99,8 @@ MODES = {
 WITH_EPISODES = {
     "process": MODES["process"],
     "turns": ("mode=partial_turns", "mode.executor=inline", "mode.max_staleness=2"),
+    "tokens": ("mode=partial", "mode.segment_tokens=5", "mode.max_staleness=2"),
+    "recycled": ("mode=partial", "mode.segment_tokens=5", "mode.over_provision=1.5"),
 }
 RUNS = [
     *(pytest.param((*SHORT, *MODES[mode]), id=mode) for mode in MODES),

@@ -144,6 +144,26 @@ def test_an_episode_in_parts_reads_its_context_anew() -> None:
         assert one.version == 4 and one.newest_version in (4, 5)
 
 
+def test_a_segment_that_ends_within_an_action_is_continued_behind_its_tokens() -> None:
+    """Requests of drawn samples have a seed of their own in each segment; greedy ones are those
+    that one version writes."""
+    whole = playing(Mirror(fresh())).generate(weights(), chunk(greedy=True))
+    part = replace(chunk(greedy=True), stops_by_tokens=True)
+    made = playing(Mirror(fresh()))
+    for number, stop in enumerate((4, 8, 0)):
+        groups = made.generate(weights(version=4 + number), replace(part, stop_at=stop))
+        part = replace(part, begun=tuple(samples(groups)))
+    for one, other in zip(samples(groups), samples(whole), strict=True):
+        assert one.finish is not Finish.unfinished and one.episode and other.episode
+        versions = one.versions or (one.version,) * len(one.tokens)
+        assert versions == tuple(4 + min(n // 4, 2) for n in range(len(one.tokens)))
+    for group, alike in zip(groups, whole, strict=True):
+        one, other = group.samples[-1], alike.samples[-1]
+        assert one.tokens == other.tokens and one.logps == pytest.approx(other.logps, abs=1e-5)
+        assert one.episode and other.episode and one.episode.turns == other.episode.turns
+    assert max(len(sample.tokens) for sample in samples(groups)) > 8
+
+
 @dataclass
 class Newest:
     """A feed whose weights become newer each time that vLLM shows that it works."""

@@ -21,6 +21,7 @@ SETTINGS = {
     "stale": ("mode=lagged", "mode.max_staleness=2", "run.updates_per_round=2"),
     "recycled": ("mode=partial", "mode.executor=inline", "mode.over_provision=2"),
     "masked": ("run.mask_truncated=true", "algo=rloo"),
+    "masked pairs": ("run.mask_truncated=true", "algo=online_dpo"),
     "anchored": ("algo=grpo", "run.group_size=4", "correction=recompute"),
 }
 

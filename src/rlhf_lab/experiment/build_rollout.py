@@ -217,7 +217,14 @@ def chunk_of(config: Config, selection: PromptSelection, number: int) -> Chunk:
     round_, index = divmod(number, chunks_per_round(config))
     places = range(index * size, min((index + 1) * size, run.groups_generated))
     prompts = tuple(selection.prompt(round_, place) for place in places)
-    return Chunk(round_, index, prompts, run.group_size, config.algo.needs.greedy)
+    return Chunk(
+        round_,
+        index,
+        prompts,
+        run.group_size,
+        greedy=config.algo.needs.greedy,
+        stops_by_tokens=config.mode.segment_tokens > 0,
+    )
 
 
 def build_budget(config: Config) -> StalenessBudget:

@@ -35,12 +35,18 @@ def check_group_size(config: Config) -> None:
 
 
 def check_truncated(config: Config) -> None:
-    """A sample can be left out alone only where the loss takes each one by itself."""
-    if config.run.mask_truncated and config.algo.objective is Objective.comparison:
+    """A sample can be left out alone where the loss takes each one by itself, or where it takes a
+    few that are chosen among those of a group."""
+    if not config.run.mask_truncated or config.algo.objective is not Objective.comparison:
+        return
+    from rlhf_lab.experiment.algorithm_probes import trains_fixed_rows
+
+    if not trains_fixed_rows(config.algo):
         raise UserError(
-            f"run.mask_truncated=true with algo={config.algo.name}: its loss compares the samples "
-            "of a prompt, and would lose one side; pass run.mask_truncated=false with "
-            "shaping.missing_eos, or an algorithm that credits each sample (rloo, grpo, ppo)"
+            f"run.mask_truncated=true with algo={config.algo.name}: its loss compares all samples "
+            "of a group, and needs equally many of each; pass run.mask_truncated=false with "
+            "shaping.missing_eos, an algorithm that chooses a pair (online_dpo with "
+            "algo.pairs=best_worst), or one that credits each sample (rloo, grpo, ppo)"
         )
 
 

@@ -24,18 +24,13 @@ def check_episodes(config: Config) -> None:
         refuse_tools(config)
         refuse_waits(config)
         return
-    mode, generator, run = config.mode, config.generator, config.run
+    generator, run = config.generator, config.run
     # A user's own task need not declare it.
     shares_random = getattr(config.task, "shares_random", False)
     refusals = (
         (
             not generator.draws_samples,
             f"generator={generator.name}: fixed pairs have one turn; pass generator=hf",
-        ),
-        (
-            bool(mode.segment_tokens),
-            f"mode.segment_tokens={mode.segment_tokens}: a segment may end within a turn; pass "
-            "mode.segment_tokens=0 mode.segment_turns=1",
         ),
         *virtual_turns(config),
         (

@@ -69,8 +69,8 @@ class Mode(limits.Limited, key="mode"):
         0,
         also={0: "for whole samples"},
         about=(
-            "Tokens after which an unfinished sample is continued by the next version (partial "
-            "rollouts); 0 is whole samples."
+            "The policy's tokens after which an unfinished sample is continued by the next version "
+            "(partial rollouts), in an episode perhaps within a turn; 0 is whole samples."
         ),
         source="Kimi k1.5, arXiv:2501.12599",
     )
@@ -188,8 +188,8 @@ class Mode(limits.Limited, key="mode"):
         if not self.segment_steps and self.recycles_groups:
             raise UserError(
                 f"mode.over_provision={self.over_provision:g} with {key}: what a round does not "
-                "wait for stops after a segment; pass mode=partial (mode=partial_turns for a task "
-                "with an environment), or mode.over_provision=1"
+                "wait for stops after a segment; pass mode=partial (or mode=partial_turns for a "
+                "task with an environment), or mode.over_provision=1"
             )
         if not self.segment_steps:
             return

@@ -52,7 +52,8 @@ class OpenGroup:
     @property
     def position(self) -> int:
         """Where its unfinished samples stand, which are all as far: tokens, or turns played."""
-        return max(sample.num_turns or len(sample.tokens) for sample in self.group.samples)
+        samples, by_tokens = self.group.samples, self.chunk.stops_by_tokens
+        return max((not by_tokens and s.num_turns) or len(s.tokens) for s in samples)
 
     @property
     def version(self) -> int:

@@ -37,6 +37,11 @@ ROUND = tuple(
         ("sample/eos_rate", SHARE, "Responses that end with the end token."),
         ("sample/offline", SHARE, "Samples of a file of pairs, run.offline_share."),
         ("sample/masked", SHARE, "Samples left out as truncated, run.mask_truncated."),
+        (
+            "sample/groups_masked",
+            SHARE,
+            "Groups without two samples to compare, the truncated ones left out.",
+        ),
         ("sample/without_rows", "", "Rows left out of a fork's first round, fork.without_rows."),
         ("sample/without_tokens", TOKENS, "Their response tokens."),
         ("sample/version", "", "The oldest version that wrote a sample of the round."),

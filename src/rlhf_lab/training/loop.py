@@ -34,8 +34,8 @@ from rlhf_lab.training.round_metrics import (
 )
 from rlhf_lab.training.round_reader import ALL, RoundReader
 from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled
-from rlhf_lab.training.truncated import without_truncated
-from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult, Weights
+from rlhf_lab.training.truncated import credit_among_ended, without_truncated
+from rlhf_lab.types.data import Batch, Credit, Metrics, Objective, UpdateResult, Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import (
     Adaptive,
@@ -208,10 +208,7 @@ class Loop:
         algo = self._algo_of(round_)
         with self._span("reference", round_):
             batch = self._reader.read(weights, groups, self.algo)
-            credit = self._scaled(algo.credit(rewards_of(groups), batch), groups, batch)
-            masked: Metrics = {}
-            if self.run_options.mask_truncated:
-                credit, masked = without_truncated(credit, groups)
+            credit, masked = self._credited(algo, groups, batch)
             if rows := self.left_out.get(round_):
                 credit, gone = without_rows(credit, batch, rows, round_)
                 masked |= gone
@@ -235,6 +232,17 @@ class Loop:
             self.algo = self.algo.adapted(metrics["kl/sampled_reference_k1"], len(batch))
         kept = float(credit.keep_B.float().mean())
         return metrics | updates.metrics() | {"rows_kept": kept, "round": round_}, credit
+
+    def _credited(
+        self, algo: Algorithm, groups: Sequence[Group], batch: Batch
+    ) -> tuple[Credit, Metrics]:
+        """The algorithm's credit, and the metrics of what is left out of it as truncated."""
+        masks = self.run_options.mask_truncated
+        if masks and algo.objective is Objective.comparison:
+            credit, masked = credit_among_ended(algo, groups, batch)
+            return self._scaled(credit, groups, batch), masked
+        credit = self._scaled(algo.credit(rewards_of(groups), batch), groups, batch)
+        return without_truncated(credit, groups) if masks else (credit, {})
 
     def _scaled(self, credit: Credit, groups: Sequence[Group], batch: Batch) -> Credit:
         if self.run_options.return_scaling is ReturnScaling.none:

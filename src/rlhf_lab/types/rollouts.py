@@ -18,6 +18,8 @@ class Chunk:
     episode, at which to stop for now (0: at their limit). begun: the samples of an earlier stop, in
     the order of their prompts; the unfinished ones are continued. scores_groups: each group is
     scored once its samples have ended; else all are, once those of the whole chunk have.
+    stops_by_tokens: `stop_at` counts the policy's tokens of an episode too, and may lie within a
+    turn.
     """
 
     round: int
@@ -28,6 +30,7 @@ class Chunk:
     stop_at: int = 0
     begun: tuple[Sample, ...] = ()
     scores_groups: bool = False
+    stops_by_tokens: bool = False
 
     @property
     def samples(self) -> tuple[Sample, ...]:

@@ -107,8 +107,9 @@ class RunOptions(PromptOptions, key="run"):
     mask_truncated: bool = limits.option(
         False,
         about=(
-            "Samples that reach the response limit without the end token are not trained on; the "
-            "baselines of others still count them. Not for losses that compare samples."
+            "Samples that reach the response limit without the end token are not trained on. The "
+            "baselines of others still count them; pairs are chosen among the others, if there are "
+            "two. Not for losses that compare all samples of a group."
         ),
         source="overlong filtering of arXiv:2503.14476, section 3.4; arXiv:2508.08221",
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rlhf_lab.rollout.generators.environment_calls import BegunCall, EnvironmentCalls
-from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Said
+from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Said, Stop
 from rlhf_lab.rollout.generators.turn_rows import Action
 from rlhf_lab.tasks.chat_turns import refuse_first, turns_of_chat
 from rlhf_lab.tasks.environment import Episodic, Turn
@@ -17,18 +17,18 @@ from rlhf_lab.types.samples import Episode, Sample
 
 @dataclass(frozen=True)
 class Conversation:
-    """An episode and the tokenizer of its policy. stop: turns at which nothing more is written for
-    now. encode: an observation as the tokens that stand behind an action."""
+    """An episode and the tokenizer of its policy. stop: where nothing more is written for now.
+    encode: an observation as the tokens that stand behind an action."""
 
     episode: OpenEpisode
     tokenizer: Any
-    stop: int
+    stop: Stop
     encode: Callable[[str], Sequence[int]]
 
     @property
     def room(self) -> int:
-        """Tokens that the next action may have."""
-        return self.episode.room
+        """Tokens that may be written before the next action ends, or the segment within it."""
+        return min(self.episode.room, self.stop.tokens - len(self.episode.tokens))
 
     def read_first(self, text: str) -> None:
         """Read what the environment shows before the first action. Raises UserError for a text in
@@ -38,9 +38,19 @@ class Conversation:
         self.episode.observe(text, encoded(self.tokenizer, text))
 
     def said(self, action: Action) -> Said:
-        """An action as the environment gets it."""
-        text = self.tokenizer.decode(action.tokens, skip_special_tokens=True)
-        return Said(text, action.tokens[-1] == self.tokenizer.eos_token_id)
+        """An action as the environment gets it, with what an earlier segment wrote of it."""
+        tokens = (*self.episode.begun, *action.tokens)
+        text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return Said(text, self._has_end(action))
+
+    def _has_end(self, action: Action) -> bool:
+        return bool(action.tokens[-1] == self.tokenizer.eos_token_id)
+
+    def is_cut(self, action: Action) -> bool:
+        """Whether the segment ends within an action, which a later one continues."""
+        end = len(self.episode.tokens) + len(action.tokens)
+        has_room = len(action.tokens) < self.episode.room
+        return end == self.stop.tokens and has_room and not self._has_end(action)
 
     def take(self, said: Said, turn: Turn | None, action: Action) -> Sequence[int] | None:
         """Take an action and what came of it. Returns what is read next, None where nothing is
@@ -50,7 +60,8 @@ class Conversation:
             return None
         observation = self.encode(text)
         self.episode.observe(text, observation)
-        return observation if self.episode.turns < self.stop else None
+        has_stopped = self.episode.turns == self.stop.turns or not self.room
+        return None if has_stopped else observation
 
 
 class Asked(NamedTuple):
@@ -64,11 +75,12 @@ class Asked(NamedTuple):
 @dataclass(frozen=True)
 class Conversations:
     """The conversations of a chunk's rows. calls: makes the steps of their environments. asked: the
-    actions by row that have no answer yet."""
+    actions by row that have no answer yet. cut: rows that stopped within an action since."""
 
     open_ones: Sequence[Conversation]
     calls: EnvironmentCalls
     asked: dict[int, Asked] = field(default_factory=dict)
+    cut: list[int] = field(default_factory=list)
 
     @property
     def episodes(self) -> list[OpenEpisode]:
@@ -89,38 +101,51 @@ class Conversations:
     @property
     def idle_steps(self) -> int:
         """Decoding steps at most in which a row waits for answers."""
-        return self.ahead * max(talk.stop - talk.episode.turns for talk in self.open_ones)
+        return self.ahead * max(talk.stop.turns - talk.episode.turns for talk in self.open_ones)
 
     def room(self, row: int) -> int:
         """Tokens that the next action of a row may have."""
         return self.open_ones[row].room
 
     def ask(self, actions: Sequence[Action], are_repeated: bool = False) -> None:
-        """Hand actions to their environments, without waiting for these. are_repeated: to continue
-        episodes behind them."""
-        said = [self.open_ones[action.row].said(action) for action in actions]
+        """Hand actions to their environments, without waiting for these. An action that its segment
+        ends within is kept, and its environment is not called. are_repeated: to continue episodes
+        behind them."""
+        ended = []
+        for action in actions:
+            talk = self.open_ones[action.row]
+            if talk.is_cut(action):
+                talk.episode.write(action.tokens, action.logps, action.versions)
+                self.cut.append(action.row)
+            else:
+                ended.append(action)
+        said = [self.open_ones[action.row].said(action) for action in ended]
         steps = [
             self.open_ones[action.row].episode.step(one, are_repeated)
-            for action, one in zip(actions, said, strict=True)
+            for action, one in zip(ended, said, strict=True)
         ]
-        for action, one, call in zip(actions, said, self.calls.begin(steps), strict=True):
+        for action, one, call in zip(ended, said, self.calls.begin(steps), strict=True):
             self.asked[action.row] = Asked(action, one, call)
 
     def answers(self, rows: Sequence[int]) -> list[Sequence[int] | None]:
         """The environments' answers to the actions of rows, as tokens; None where nothing is
         written on."""
-        asked = [self.asked.pop(row) for row in rows]
+        asked = [self.asked.pop(row) for row in rows if row in self.asked]
         turns = self.calls.end([one.call for one in asked])
-        return [
-            self.open_ones[row].take(one.said, turn, one.action)
-            for row, one, turn in zip(rows, asked, turns, strict=True)
-        ]
+        taken = {
+            one.action.row: self.open_ones[one.action.row].take(one.said, turn, one.action)
+            for one, turn in zip(asked, turns, strict=True)
+        }
+        self.cut[:] = [row for row in self.cut if row not in rows]
+        return [taken.get(row) for row in rows]
 
     def answered(self, for_one: bool) -> list[int]:
-        """The rows whose answers are there. for_one: wait until one is. Clocks decide: this is for
-        writers whose tokens do not depend on what is written beside them."""
-        are_ended = self.calls.ended([one.call for one in self.asked.values()], for_one)
-        return [row for row, is_ended in zip(self.asked, are_ended, strict=True) if is_ended]
+        """The rows whose answers are there, or that need none. for_one: wait until one is. Clocks
+        decide: this is for writers whose tokens do not depend on what is written beside them."""
+        calls = [one.call for one in self.asked.values()]
+        are_ended = self.calls.ended(calls, for_one and not self.cut)
+        ended = [row for row, is_ended in zip(self.asked, are_ended, strict=True) if is_ended]
+        return [*self.cut, *ended]
 
     def answer(
         self, actions: Sequence[Action], are_repeated: bool = False
@@ -130,8 +155,8 @@ class Conversations:
         return self.answers([action.row for action in actions])
 
     def repeat(self, row: int, sample: Sample, begun: Episode) -> None:
-        """Play the turns of a sample that has begun. Raises UserError where they come out
-        otherwise, or a step is late: it was in time before."""
+        """Play the turns of a sample that has begun, and write what it has of the next action.
+        Raises UserError where they come out otherwise, or a step is late: it was in time before."""
         versions = sample.versions or (sample.version,) * len(sample.tokens)
         start = 0
         for last, _ in begun.turns:
@@ -140,12 +165,13 @@ class Conversations:
             self.answer([action], are_repeated=True)
             start = last + 1
         episode = self.open_ones[row].episode
+        episode.write(sample.tokens[start:], sample.logps[start:], versions[start:])
         episode.read = begun.read_tokens
         episode.require_same(sample)
 
 
 def conversation_of(
-    episode: OpenEpisode, task: Episodic, tokenizer: Any, stop: int
+    episode: OpenEpisode, task: Episodic, tokenizer: Any, stop: Stop
 ) -> Conversation:
     """The conversation of an episode before its first action. In a chat observations are
     messages."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from rlhf_lab.rollout.generators.conversation import Conversations, conversation_of
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
-from rlhf_lab.rollout.generators.open_episode import OpenEpisode, episode_limits
+from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Stop, episode_limits
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
@@ -61,7 +61,7 @@ class EpisodeGenerator:
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Episodes of every prompt of the chunk, K each."""
         samples, size = list(chunk.samples), chunk.group_size
-        stop = chunk.stop(self._limits.turns)
+        stop = self._stop(chunk)
         places = [n for n, sample in enumerate(samples) if sample.finish is Finish.unfinished]
         episodes = [self._episode(chunk.prompts[n // size], n % size) for n in places]
         talks = Conversations(
@@ -91,6 +91,12 @@ class EpisodeGenerator:
     def close(self) -> None:
         """End what that started."""
         self._writer.close()
+
+    def _stop(self, chunk: Chunk) -> Stop:
+        turns, tokens = self._limits.turns, self._limits.tokens
+        if chunk.stops_by_tokens:
+            return Stop(turns, chunk.stop(tokens))
+        return Stop(chunk.stop(turns), tokens)
 
     def _episode(self, prompt: Prompt, number: int) -> OpenEpisode:
         """An episode before its environment is reset. number: of the sample in its group."""

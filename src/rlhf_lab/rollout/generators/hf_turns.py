@@ -35,7 +35,7 @@ class HFTurns:
     def write(self, feed: WeightFeed, chunk: Chunk, talks: Conversations) -> None:
         """Write all episodes until they end or stop, and count what was read for them."""
         episodes = talks.episodes
-        room = max(talk.episode.room_of_turns(talk.stop) for talk in talks.open_ones)
+        room = max(talk.episode.room_until(talk.stop) for talk in talks.open_ones)
         starts = [len(episode.tokens) for episode in episodes]
         self._writer.converse(feed, self._rows(episodes, chunk), talks, room)
         for episode, start in zip(episodes, starts, strict=True):
@@ -62,7 +62,7 @@ class HFTurns:
             texts=texts,
             repeats=repeats,
             number_B=torch.arange(len(episodes)),
-            start=episodes[0].turns,
+            start=len(episodes[0].tokens) if chunk.stops_by_tokens else episodes[0].turns,
             uniform_BT=torch.from_numpy(self._drawn(episodes)).to(self._writer.device),
             is_greedy_B=(
                 torch.tensor(is_greedy, device=self._writer.device) if chunk.greedy else None

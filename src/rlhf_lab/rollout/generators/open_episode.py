@@ -42,6 +42,14 @@ class Limits:
     observation_tokens: int
 
 
+class Stop(NamedTuple):
+    """Where nothing more is written for now: turns played, and the policy's tokens of all turns,
+    whichever is reached first."""
+
+    turns: int
+    tokens: int
+
+
 def episode_limits(task: Episodic, max_tokens: int) -> Limits:
     """The limits of a task's episodes. max_tokens: of the policy, over all turns."""
     return Limits(task.max_turns, max_tokens, task.max_turn_tokens, task.max_observation_tokens)
@@ -94,14 +102,21 @@ class OpenEpisode:
         return len(self.played)
 
     @property
-    def room(self) -> int:
-        """Tokens that the next action may have."""
-        return min(self.limits.turn_tokens, self.limits.tokens - len(self.tokens))
+    def begun(self) -> tuple[int, ...]:
+        """Tokens of an action that an earlier segment ended within."""
+        start = self.rewards[-1][0] + 1 if self.rewards else 0
+        return tuple(self.tokens[start:])
 
-    def room_of_turns(self, stop: int) -> int:
-        """Tokens that may be written and observed until so many turns are played."""
-        observed = (stop - self.turns) * self.limits.observation_tokens
-        return self.limits.tokens - len(self.tokens) + observed
+    @property
+    def room(self) -> int:
+        """Tokens that the next action may have, or that the begun one may still get."""
+        left = self.limits.tokens - len(self.tokens)
+        return min(self.limits.turn_tokens - len(self.begun), left)
+
+    def room_until(self, stop: Stop) -> int:
+        """Tokens that may be written and observed until then; each turn has a token at least."""
+        written = stop.tokens - len(self.tokens)
+        return written + min(stop.turns - self.turns, written) * self.limits.observation_tokens
 
     @property
     def context(self) -> tuple[int, ...]:
@@ -150,6 +165,12 @@ class OpenEpisode:
         run = functools.partial(turn_of, self.environment, *said, place)
         return Call(place, run, is_repeated=is_repeated, spent=self.spent)
 
+    def write(self, tokens: Sequence[int], logps: Sequence[float], versions: Sequence[int]) -> None:
+        """Take tokens of an action, which need not end it."""
+        self.tokens += tokens
+        self.logps += logps
+        self.versions += versions
+
     def act(
         self,
         said: Said,
@@ -158,11 +179,9 @@ class OpenEpisode:
         logps: Sequence[float],
         versions: Sequence[int],
     ) -> str | None:
-        """Take an action, with its tokens, and its turn; None if that came too late. Returns the
-        observation that follows; None at the episode's end."""
-        self.tokens += tokens
-        self.logps += logps
-        self.versions += versions
+        """Take an action, with its tokens behind those of `begun`, and its turn; None if that came
+        too late. Returns the observation that follows; None at the episode's end."""
+        self.write(tokens, logps, versions)
         self.played.append(Played(said, turn))
         self.transcript.append((POLICY, said.text))
         self.rewards.append((len(self.tokens) - 1, float(turn.reward) if turn else 0.0))

@@ -14,7 +14,7 @@ from rlhf_lab.rollout.generators.conversation import (
     encoded,
 )
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
-from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode
+from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Stop
 from rlhf_lab.rollout.generators.turn_rows import Action
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
@@ -66,7 +66,7 @@ class Demonstrations:
         episode = OpenEpisode(
             prompt, 0, task.environment(), self.seed(prompt.id), limits, task.name
         )
-        talk = conversation_of(episode, task, self.tokenizer, limits.turns)
+        talk = conversation_of(episode, task, self.tokenizer, Stop(limits.turns, limits.tokens))
         return Play(talk, list(task.demonstration(prompt.example)))
 
     def _action(self, play: Play, number: int) -> tuple[list[int], list[float], list[int]]:
