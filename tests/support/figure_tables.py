@@ -118,6 +118,10 @@ EVERY: Mapping[str, list[dict[str, Any]]] = {
         {"mode": m, "max_staleness": s}
         for m, s in (("lagged", 0), ("lagged", 4), ("partial_turns", 4))
     ],
+    "turns_lambda": [
+        {"mode": m, "max_staleness": s, "lam": lam}
+        for m, s, lam in (("sync", 0, 0.95), ("sync", 0, 1.0), ("lagged", 4, 1.0))
+    ],
     "stragglers": [{"tool_seconds": 5.0, "tool_deadline": seconds} for seconds in (0, 40, 10)],
     "lag_distribution": [
         {"mode": "lagged", "max_staleness": 2, "lag_probabilities": ""},
