@@ -135,8 +135,8 @@ def about(row: Mapping[str, Any], is_kept: bool) -> str:
     first, last = row.get("version"), row.get("newest_version")
     by = f" of version {first}" if first == last else f" of versions {first} to {last}"
     loss = "in the loss" if is_kept else "not trained on"
-    size = f"{count(len(row['logps']), 'token')}{'' if first is None else by}"
-    return f"{row['writer']}, {size}, {loss}"
+    written = f"{count(len(row['logps']), 'token')}{'' if first is None else by}"
+    return f"{row['writer']}, {written}, {loss}"
 
 
 def text_behind(text: str, shown: str, is_cut: bool) -> str:

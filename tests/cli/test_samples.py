@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_samples_are_found_by_text_reward_and_length(
     assert "--first 0 shows nothing" in capsys.readouterr().err
 
 
-TURNS = [
+TURNS: list[dict[str, Any]] = [
     {"writer": "environment", "text": "hello", "token_texts": ["he", "llo"]},
     {
         **{"writer": "policy", "text": "ask", "token_texts": ["ask", "\x1b[1m"], "reward": 0.5},
