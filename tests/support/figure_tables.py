@@ -16,7 +16,7 @@ PARTS = {
     "lag_probabilities": "mode", "schedule_per": "optim", "combine": "reward",
     "lr": "optim", "beta1": "optim", "order": "cluster", "length_power": "cluster",
     "when_stale": "mode", "executor": "mode",
-    "tool_deadline": "episodes", "tool_seconds": "episodes",
+    "tool_deadline": "episodes", "tool_seconds": "episodes", "lam": "algo",
 }  # fmt: skip
 
 
