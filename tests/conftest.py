@@ -16,12 +16,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 if not os.environ.get("RLHF_LAB_GPU_TESTS"):
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.no_skips import without_skip
 from tests.support.shape_names import install
 
 # Before the modules whose tensors it checks are imported.
@@ -69,6 +70,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif {"finished", "costly", "config_of"} & fixtures:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+if os.environ.get("RLHF_LAB_NO_SKIPS"):
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Where every package is there, as in `make test-adapters`, nothing may be skipped."""
+        return without_skip((yield))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from rlhf_lab_analysis.words import GOLD, KL, PROXY, UPDATES, VIRTUAL, WIN_RATE
 
 N, S = "updates_per_round", "max_staleness"
 PER, LAGS, COMBINE = "optim.schedule_per", "mode.lag_probabilities", "reward.combine"
+LAMBDA = "algo.lam"
 TAIL, ORDER, STALE = "cluster.length_power", "cluster.order", "mode.when_stale"
 DEADLINE, MASKED = "episodes.tool_deadline", "run.mask_truncated"
 # What changes with a tail, for equal means, and with a queue that drops.
@@ -118,6 +119,19 @@ def queue_policies(families: Sequence[Family]) -> FigureBuilder:
 )
 def turns(families: Sequence[Family]) -> FigureBuilder:
     return rows_of_levels(families, ("mode", S, "correction"))
+
+
+@figure(
+    "turns_lambda",
+    "win-rate and KL at the end with each lambda of PPO in episodes",
+    "Episodes with PPO: where each lambda ends, with turns that are fresh, old, or old at first",
+    Requirement(
+        (LAMBDA, "mode", S), LEVELS, (LAMBDA,), {"mode": ("sync", "lagged", "partial_turns")}
+    ),
+    ("turns_lambda",),
+)
+def turns_lambda(families: Sequence[Family]) -> FigureBuilder:
+    return rows_of_levels(families, (LAMBDA, "mode", S))
 
 
 @figure(

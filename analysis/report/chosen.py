@@ -9,6 +9,7 @@ import pandas as pd
 
 from rlhf_lab_analysis.comparison.selection import labelled
 from rlhf_lab_analysis.sources.axes import STEP
+from rlhf_lab_analysis.sources.record import MAPPINGS
 from rlhf_lab_analysis.tables.table import Tables
 from rlhf_lab_analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, VIRTUAL, WALL
 
@@ -24,7 +25,7 @@ FIRST_ROUNDS = (
 )
 MOST = {"versions": 10, "rounds": 8}
 # Numbers of the measuring or of an interval, by which no run is better than another.
-ASIDE = ("by_lag/", "x/", "eval/", "timing/", "total/", "lag/updates_histogram", "lag/rounds_hist")
+ASIDE = (*MAPPINGS, "x/", "eval/", "timing/", "total/", "lag/updates_histogram", "lag/rounds_hist")
 ENDS = ("_low", "_high")
 KEYS = frozenset(("seed", "version", "updates_per_round", "passes", "group_size", "max_staleness"))
 

@@ -24,7 +24,7 @@ from rlhf_lab_analysis.report.open_questions import OpenQuestion, open_questions
 from rlhf_lab_analysis.report.rendering import render
 from rlhf_lab_analysis.report.results import results
 from rlhf_lab_analysis.report.run_table import configs, run_table
-from rlhf_lab_analysis.report.samples import samples
+from rlhf_lab_analysis.report.samples import RANGES, samples
 from rlhf_lab_analysis.report.series import curve_data, thinning
 from rlhf_lab_analysis.report.timelines import legend, timelines
 from rlhf_lab_analysis.report.titles import page_title
@@ -100,6 +100,7 @@ def html(tables: Tables, options: Options) -> str:
         "score_name": label(options.metric),
         "data": page_data(tables, groups, chosen, ranked, first, questions_of_page)
         | {"samples": samples(groups, ranked) if options.texts else []},
+        "ranges": RANGES,
         "scripts": SCRIPTS,
         "packages": options.packages,
         **shown,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.rollouts import RolloutSample, read_rollouts
@@ -17,6 +17,25 @@ from rlhf_lab_analysis.tables.table import count
 JUDGED = "samples.jsonl"
 # Of a page, of a run, of a round, and of a text's characters.
 MOST_RUNS, ROUNDS, SAMPLES, CHARACTERS = 24, 6, 4, 1200
+# Samples with single tokens: the first runs of a page, the first of a round, tokens of a sample.
+TOKEN_RUNS, TOKEN_SAMPLES, TOKENS = 4, 2, 256
+
+
+class Range(NamedTuple):
+    """A number that samples are found by. key: of a sample. step: of the field; "any" for what is
+    no whole number, which is compared as it is shown."""
+
+    name: str
+    key: str
+    step: str
+
+
+# The template makes the fields, and the scripts read names and keys from these.
+RANGES = (
+    Range("reward", "reward", "any"),
+    Range("tokens", "tokens", "1"),
+    Range("turns", "num_turns", "1"),
+)
 CUT = " …"
 
 
@@ -26,21 +45,21 @@ def samples(groups: Sequence[Group], ranked: Sequence[int]) -> list[dict[str, An
     for place in ranked:
         if len(found) == MOST_RUNS:
             break
-        if one := of_group(groups[place]):
+        if one := of_group(groups[place], len(found) < TOKEN_RUNS):
             found.append({"group": place, **one})
     return found
 
 
-def of_group(group: Group) -> dict[str, Any] | None:
-    """The samples of the first seed that has some."""
+def of_group(group: Group, has_tokens: bool) -> dict[str, Any] | None:
+    """The samples of the first seed that has some. has_tokens: whether with single tokens."""
     for seed in group.cell.seeds:
         folder = Path(str(group.cell.runs[seed]["place"]))
-        if folder.is_dir() and (rounds := [*trained_on(folder), *judged(folder)]):
+        if folder.is_dir() and (rounds := [*trained_on(folder, has_tokens), *judged(folder)]):
             return {"title": group.title, "seed": seed, "rounds": rounds}
     return None
 
 
-def trained_on(folder: Path) -> list[dict[str, Any]]:
+def trained_on(folder: Path, has_tokens: bool) -> list[dict[str, Any]]:
     """Samples of evenly chosen rounds, the first and the last among them. A damaged file has none:
     the run's findings name it."""
     try:
@@ -52,21 +71,31 @@ def trained_on(folder: Path) -> list[dict[str, Any]]:
         by_round.setdefault(row.round, []).append(row)
     numbers = list(by_round)
     return [
-        {"name": f"round {number}", "samples": [rollout(one) for one in by_round[number][:SAMPLES]]}
+        {
+            "name": f"round {number}",
+            "samples": [
+                rollout(one, TOKENS if has_tokens and place < TOKEN_SAMPLES else 0)
+                for place, one in enumerate(by_round[number][:SAMPLES])
+            ],
+        }
         for number in (numbers[place] for place in even_indices(len(numbers), ROUNDS))
     ]
 
 
-def rollout(one: RolloutSample) -> dict[str, Any]:
-    """num_turns: the policy's, as in the metric episode/turns; only episodes have it."""
-    num_turns = sum(row["writer"] == POLICY for row in one.turns)
-    of_episode = {"num_turns": num_turns} if one.turns else {}
+def rollout(one: RolloutSample, num_tokens: int = TOKENS) -> dict[str, Any]:
+    """A sample that a round was trained on, with its first `num_tokens` tokens. num_turns: the
+    policy's, as in the metric episode/turns; only episodes have it."""
+    of_episode = {"num_turns": one.num_turns} if one.num_turns else {}
+    turns: list[dict[str, Any]] = []
+    for row in one.turns:
+        turns.append(turn(row, num_tokens, one.is_kept))
+        num_tokens -= len(turns[-1].get("tokens", ()))
     return {
         "prompt": cut(one.prompt),
-        "response": cut(one.response),
-        "turns": [turn(row) for row in one.turns],
+        # The texts of turns are all that there is of it.
+        **({"turns": turns} if turns else {"response": cut(one.response)}),
+        "number": one.round,
         "reward": short(one.reward),
-        "length": one.tokens,
         "tokens": one.tokens,
         **of_episode,
         "facts": [
@@ -79,16 +108,43 @@ def rollout(one: RolloutSample) -> dict[str, Any]:
     }
 
 
-def turn(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A text of an episode. about: what is shown where a reader points at it."""
-    found = {"writer": row["writer"], "text": cut(row["text"])}
-    if "reward" not in row:
-        return found
-    first, last = row["version"], row["newest_version"]
-    by = f"version {first}" if first == last else f"versions {first} to {last}"
-    logps = " ".join(f"{logp:.2f}" for logp in row["logps"])
-    about = f"{count(len(row['logps']), 'token')} of {by}; log-probs {logps}"
-    return found | {"reward": short(row["reward"]), "about": cut(about)}
+def turn(row: Mapping[str, Any], num_tokens: int, is_kept: bool) -> dict[str, Any]:
+    """A text of a sample with its first tokens. about: whose it is, in how many tokens, of which
+    versions, and whether the loss reads them. tokens: texts; the policy's have log-probs, and one
+    version or one each. text: what is behind them."""
+    texts, text = row.get("token_texts", []), row["text"]
+    shown = texts[:num_tokens]
+    found: dict[str, Any] = {"writer": row["writer"], "about": about(row, is_kept)}
+    if "reward" in row:
+        found["reward"] = short(row["reward"])
+    if shown:
+        found["tokens"] = shown
+        text = text_behind(text, "".join(shown), len(shown) < len(texts))
+        if row["writer"] == POLICY:
+            versions = row.get("versions", [])[:num_tokens]
+            found["logps"] = [None if x is None else round(x, 3) for x in row["logps"][:num_tokens]]
+            found["versions"] = versions or row["version"]
+    return found | ({"text": cut(text)} if text else {})
+
+
+def about(row: Mapping[str, Any], is_kept: bool) -> str:
+    """A line over a text: `policy, 2 tokens of version 3, in the loss`."""
+    if row["writer"] != POLICY:
+        size = [count(len(row["token_texts"]), "token")] if "token_texts" in row else []
+        return ", ".join([row["writer"], *size, "masked from the loss"])
+    first, last = row.get("version"), row.get("newest_version")
+    by = f" of version {first}" if first == last else f" of versions {first} to {last}"
+    loss = "in the loss" if is_kept else "not trained on"
+    written = f"{count(len(row['logps']), 'token')}{'' if first is None else by}"
+    return f"{row['writer']}, {written}, {loss}"
+
+
+def text_behind(text: str, shown: str, is_cut: bool) -> str:
+    """What a text has behind the tokens that are shown. These are what was really written, with
+    special tokens; a text that does not begin with them is cut off there."""
+    if shown.startswith(text):
+        return ""
+    return text.removeprefix(shown) if text.startswith(shown) else CUT * is_cut
 
 
 def judged(folder: Path) -> list[dict[str, Any]]:
@@ -112,7 +168,7 @@ def evaluated(row: Mapping[str, Any]) -> dict[str, Any] | None:
         "response": cut(text),
         "facts": facts,
         "reward": short(gold) if is_number(gold) else None,
-        "length": len(text),
+        "characters": len(text),
     }
     reference = row.get("reference")
     return found | ({"reference": cut(reference)} if isinstance(reference, str) else {})

@@ -21,6 +21,8 @@ EXACT = 2**53
 # What 64 bits hold.
 LARGEST = 2**63 - 1
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+# Metrics that are a number for each lag or turn: rows have those that occurred.
+MAPPINGS = ("by_lag/", "by_turn/")
 
 
 class Source(StrEnum):

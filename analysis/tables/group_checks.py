@@ -8,7 +8,7 @@ from typing import Any
 
 from rlhf_lab.runs.former_names import with_former_defaults, without_added, without_unused
 from rlhf_lab_analysis.sources.axes import VersionAxes, clock_of
-from rlhf_lab_analysis.sources.record import Record, Row, Source, flat_config
+from rlhf_lab_analysis.sources.record import MAPPINGS, Record, Row, Source, flat_config
 from rlhf_lab_analysis.tables.frames import Placed, metric_names
 
 # Groups of config keys that do not change the training: output paths, trackers, checkpoints, data.
@@ -40,7 +40,7 @@ def check_missing_metrics(runs: Sequence[Placed], metrics: Sequence[str]) -> Run
             if metrics:
                 continue
             theirs = set().union(*(one | other for one, other in names)) - points - judged
-            theirs = {name for name in theirs if not name.startswith("by_lag/")}
+            theirs = {name for name in theirs if not name.startswith(MAPPINGS)}
             if theirs and run.record.rounds and (judged or not any(j for _, j in names)):
                 yield run, f"{listed(sorted(theirs))}: only other runs of its condition have that"
 

@@ -12,7 +12,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.conditions import place_of
 from rlhf_lab_analysis.sources.filters import Query, select_run
 from rlhf_lab_analysis.sources.findings import Finding, Kind
-from rlhf_lab_analysis.sources.record import Reading, Record, Source
+from rlhf_lab_analysis.sources.record import MAPPINGS, Reading, Record, Source
 from rlhf_lab_analysis.tables.all_checks import findings_of
 from rlhf_lab_analysis.tables.frames import (
     Placed,
@@ -192,9 +192,9 @@ def no_match_message(
 
 
 def plain_metrics(records: Sequence[Record]) -> list[str]:
-    """Names of what was recorded, those by lag left out."""
+    """Names of what was recorded, those by lag or by turn left out."""
     names = {name for record in records for held in metric_names(record) for name in held}
-    return [name for name in names if not name.startswith("by_lag/")]
+    return [name for name in names if not name.startswith(MAPPINGS)]
 
 
 def listing(names: Sequence[str], most: int = 40) -> str:

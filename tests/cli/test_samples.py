@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlhf_lab.cli.samples import Choice, sample_lines
+from rlhf_lab.cli.token_table import token_lines
 from rlhf_lab.runs.folder import MANIFEST, ROLLOUTS
 from rlhf_lab.types.errors import UserError
 from tests.support.examples import call
@@ -73,3 +75,49 @@ def test_samples_are_found_by_text_reward_and_length(
     assert "none of 3 samples has this text" in capsys.readouterr().err
     assert call("samples", str(run), "--first", "0", monkeypatch=monkeypatch) != 0
     assert "--first 0 shows nothing" in capsys.readouterr().err
+
+
+TURNS: list[dict[str, Any]] = [
+    {"writer": "environment", "text": "hello", "token_texts": ["he", "llo"]},
+    {
+        **{"writer": "policy", "text": "ask", "token_texts": ["ask", "\x1b[1m"], "reward": 0.5},
+        **{"logps": [-0.25, None], "version": 1, "newest_version": 2, "versions": [1, 2]},
+    },
+    {
+        **{"writer": "policy", "text": "no", "token_texts": [" no"], "reward": 0.0},
+        **{"logps": [-1.5], "version": 2, "newest_version": 2},
+    },
+]
+
+
+def test_the_tokens_of_a_sample_are_a_table(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples = [replace(sampled_at(r), turns=TURNS) for r in range(4)]
+    (run / ROLLOUTS).write_text("".join(json.dumps(one.row()) + "\n" for one in samples))
+    assert call("samples", str(run), "--tokens", monkeypatch=monkeypatch) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("round 3, ") and out.count("round ") == 1
+    cells = [line.split() for line in out.splitlines()]
+    assert [row for row in cells if len(row) > 1 and row[1] in ("environment", "policy")] == [
+        ["0", "environment", "-", "-", "-", "'he'"],
+        ["1", "environment", "-", "-", "-", "'llo'"],
+        ["2", "policy", "-0.2500", "1", "2", "'ask'"],
+        ["3", "policy", "-", "2", "1", r"'\x1b[1m'"],
+        ["4", "policy", "-1.5000", "2", "1", "'", "no'"],
+    ]
+    assert call("samples", str(run), "--tokens", "--first", "2", monkeypatch=monkeypatch) == 0
+    assert capsys.readouterr().out.count("place") == 2
+
+
+def test_samples_that_were_kept_without_tokens_have_no_table(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("samples", str(run), "--tokens", monkeypatch=monkeypatch) != 0
+    assert "was kept without tokens" in capsys.readouterr().err
+
+
+def test_what_no_version_of_the_run_wrote_has_no_lag() -> None:
+    turn = TURNS[2] | {"version": -1, "newest_version": -1}
+    (row,) = list(token_lines(replace(sampled_at(3), turns=[turn]), 80))[1:]
+    assert row.split()[2:5] == ["-1.5000", "-1", "-"]

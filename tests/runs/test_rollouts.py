@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,17 @@ def test_kept_samples_are_read_as_they_were_written(tmp_path: Path) -> None:
     line = json.dumps(KEPT.row()) + "\n"
     (tmp_path / ROLLOUTS).write_text(line + line[:20])
     assert read_rollouts(tmp_path) == [KEPT]
+
+
+def test_samples_that_no_version_of_the_run_wrote_are_read(tmp_path: Path) -> None:
+    """As are those of rounds with a share of fixed samples, mode=offline_share."""
+    turn = {"writer": "policy", "text": "4", "token_texts": ["4"], "logps": [None], "version": -1}
+    fixed = replace(KEPT, version=-1, newest_version=-1, turns=[turn])
+    (tmp_path / ROLLOUTS).write_text(json.dumps(fixed.row()) + "\n")
+    assert read_rollouts(tmp_path) == [fixed]
+    (tmp_path / ROLLOUTS).write_text(json.dumps(replace(KEPT, version=-2).row()) + "\n")
+    with pytest.raises(Unreadable):
+        read_rollouts(tmp_path)
 
 
 @pytest.mark.parametrize("change", [{"reward": None}, {"round": -1}, {"steps": [[1]]}])

@@ -16,7 +16,7 @@ PARTS = {
     "lag_probabilities": "mode", "schedule_per": "optim", "combine": "reward",
     "lr": "optim", "beta1": "optim", "order": "cluster", "length_power": "cluster",
     "when_stale": "mode", "executor": "mode",
-    "tool_deadline": "episodes", "tool_seconds": "episodes",
+    "tool_deadline": "episodes", "tool_seconds": "episodes", "lam": "algo",
 }  # fmt: skip
 
 
@@ -117,6 +117,10 @@ EVERY: Mapping[str, list[dict[str, Any]]] = {
     "turns": [
         {"mode": m, "max_staleness": s}
         for m, s in (("lagged", 0), ("lagged", 4), ("partial_turns", 4))
+    ],
+    "turns_lambda": [
+        {"mode": m, "max_staleness": s, "lam": lam}
+        for m, s, lam in (("sync", 0, 0.95), ("sync", 0, 1.0), ("lagged", 4, 1.0))
     ],
     "stragglers": [{"tool_seconds": 5.0, "tool_deadline": seconds} for seconds in (0, 40, 10)],
     "lag_distribution": [

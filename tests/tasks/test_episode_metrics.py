@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -69,10 +70,34 @@ def test_an_episode_is_a_line_for_each_of_its_texts() -> None:
         "policy (1): my sister",
     ]
     assert transcript(PLAIN) == "an answer "
-    assert turns_of(PLAIN) == []
+    assert turns_of(PLAIN) == [
+        {
+            **{"writer": "policy", "text": "an answer ", "logps": [-1.0, -1.0]},
+            **{"version": 0, "newest_version": 0},
+        }
+    ]
     first, second = (turn for turn in turns_of(whole) if turn["writer"] == "policy")
     assert first == {
         **{"writer": "policy", "text": " who ?\n", "reward": -0.02},
         **{"logps": [-1.0, -2.0], "version": 2, "newest_version": 2},
     }
     assert (second["logps"], second["version"], second["newest_version"]) == ([-3.0, -4.0], 2, 3)
+    assert second["versions"] == [2, 3] and "versions" not in first
+
+
+def test_texts_of_tokens_stand_with_the_text_that_they_are_part_of() -> None:
+    lines = (("environment", "hello"), ("policy", "who"), ("environment", "me"), ("policy", "so"))
+    episode = Episode(observed=((0, (7, 8)), (2, (9,))), transcript=lines, turns=((1, 0), (2, 1)))
+    whole = Sample((5, 1, 6), (-1.0, -2.0, math.nan), 2, Finish.eos, "so", (), episode)
+    rows = turns_of(whole, lambda tokens: [f"<{token}>" for token in tokens])
+    assert [row["token_texts"] for row in rows] == [
+        ["<7>", "<8>"],
+        ["<5>", "<1>"],
+        ["<9>"],
+        ["<6>"],
+    ]
+    assert ["logps" in row for row in rows] == [False, True, False, True]
+    # What is not known is no number, which a row of JSON could not hold.
+    assert rows[3]["logps"] == [None]
+    (plain,) = turns_of(PLAIN, lambda tokens: [str(len(tokens))] * len(tokens))
+    assert plain["token_texts"] == ["2", "2"] and "reward" not in plain

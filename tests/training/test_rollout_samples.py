@@ -42,7 +42,29 @@ def test_every_round_keeps_some_of_the_samples_that_it_was_trained_on(
         assert one.lag_rounds == one.round - one.version == min(1, one.round)
         assert (one.updates, one.lag_updates) == (2 * one.round, 2 * one.lag_rounds)
         assert one.prompt.endswith("=") and one.finish in ("eos", "length")
+        (text,) = one.turns
+        assert len(text["token_texts"]) == len(text["logps"]) == one.tokens
+        assert "".join(text["token_texts"]).startswith(one.response.strip())
+        assert all(logp <= 0 for logp in text["logps"])
+        assert (text["version"], text["newest_version"]) == (one.version, one.newest_version)
     assert len({one.prompt_id for one in found}) == 12
+
+
+def test_kept_episodes_have_the_tokens_of_the_policy_and_of_the_environment(
+    make_config: MakeConfig,
+) -> None:
+    options = ("task=ask_nano", "reward=environment", "algo=grpo", "run.group_size=4")
+    turns = ("mode=partial_turns", "mode.max_staleness=2", "tracker.samples=100")
+    found = read_rollouts(run(make_config(*options, *turns, "run.updates=6", "eval.snapshots=0")))
+    for one in found:
+        own = [turn for turn in one.turns if turn["writer"] == "policy"]
+        assert sum(len(turn["token_texts"]) for turn in own) == one.tokens
+        assert all(len(turn["logps"]) == len(turn["token_texts"]) for turn in own)
+        assert [turn["version"] for turn in own] == sorted(turn["version"] for turn in own)
+        assert own[-1]["newest_version"] == one.newest_version
+    observed = [turn for one in found for turn in one.turns if turn["writer"] == "environment"]
+    assert observed and all(turn.keys() == {"writer", "text", "token_texts"} for turn in observed)
+    assert all("".join(turn["token_texts"]).strip() == turn["text"].strip() for turn in observed)
 
 
 def test_threads_keep_what_their_simulation_keeps_and_sync_has_the_same_prompts(

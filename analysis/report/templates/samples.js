@@ -4,15 +4,13 @@ const ORDERS = {
   "as written": () => 0,
   "highest reward first": (a, b) => b.reward - a.reward,
   "lowest reward first": (a, b) => a.reward - b.reward,
-  "longest first": (a, b) => b.length - a.length,
-  "shortest first": (a, b) => a.length - b.length,
+  "longest first": (a, b) => sizeOf(b) - sizeOf(a),
+  "shortest first": (a, b) => sizeOf(a) - sizeOf(b),
 };
-// Numbers of a sample that can have bounds. A reward is compared as it is shown.
-const RANGES = {
-  reward: one => one.reward === null ? undefined : +one.reward.toPrecision(3),
-  tokens: one => one.tokens,
-  turns: one => one.num_turns,
-};
+// Judged samples have no tokens; no order has both kinds.
+const sizeOf = one => one.tokens ?? one.characters;
+const turnText = turn => (turn.tokens ?? []).join("") + (turn.text ?? "");
+const textOf = one => [one.prompt, one.response ?? "", ...(one.turns ?? []).map(turnText)].join("\n");
 const sampled = () => DATA.samples[get("sample-run")?.value];
 
 function sampleRuns() {
@@ -49,7 +47,7 @@ function showSamples() {
   if (!rounds.length) return void write(box, "p", "No condition that is shown has samples.", { class: "quiet" });
   const wanted = get("sample-text").value.toLowerCase();
   const found = every
-    .filter(one => `${one.prompt}\n${one.response}`.toLowerCase().includes(wanted) && isInside(one))
+    .filter(one => textOf(one).toLowerCase().includes(wanted) && isInside(one))
     .sort(ORDERS[get("sample-order").value]);
   get("sample-count").textContent = `${found.length} of ${every.length} samples`;
   if (!found.length) write(box, "p", "No sample of these rounds has this text and these numbers.", { class: "quiet" });
@@ -59,13 +57,13 @@ function showSamples() {
 // Whether a sample lies within the bounds. Ranges of numbers that none of these samples has are hidden, and hold for none.
 function ranges(every) {
   const bounds = [];
-  for (const [name, of] of Object.entries(RANGES)) {
-    const box = get(`sample-${name}`);
+  for (const { box, key, fields: [from, to] } of RANGES) {
+    const isShort = from.step === "any";  // As it is shown.
+    const of = one => one[key] == null ? undefined : isShort ? +one[key].toPrecision(3) : one[key];
     box.hidden = !every.some(one => of(one) !== undefined);
     if (box.hidden) continue;
-    const [from, to] = ["from", "to"].map(end => get(`sample-${name}-${end}`).valueAsNumber);
-    if (!Number.isNaN(from)) bounds.push(one => of(one) >= from);
-    if (!Number.isNaN(to)) bounds.push(one => of(one) <= to);
+    if (from.value !== "") bounds.push(one => of(one) >= from.valueAsNumber);
+    if (to.value !== "") bounds.push(one => of(one) <= to.valueAsNumber);
   }
   return one => bounds.every(isKept => isKept(one));
 }
@@ -86,21 +84,34 @@ function sampleCard(box, one, isOfMany) {
     write(fact, "dd", typeof value === "number" ? say(value) : value);
   }
   for (const name of ["prompt", "response", "reference"]) {
-    if (!(name in one)) continue;
+    const turns = name === "response" ? one.turns : undefined;
+    if (!(name in one || turns)) continue;
     write(card, "h3", name);
-    if (name === "response" && one.turns?.length) one.turns.forEach(turn => turnLine(card, turn));
+    if (turns) turns.forEach(turn => turnLine(card, turn, one.number));
     else write(card, "p", one[name], { class: `text ${name}` });
   }
 }
 
-// A text of an episode: who wrote it, and of the policy's the reward, with tokens, versions and log-probs on hover.
-function turnLine(card, turn) {
+// A text of a sample: who wrote it, and its tokens, whose numbers are shown where a reader points at them.
+function turnLine(card, turn, round) {
   const line = write(card, "p", undefined, { class: `text turn ${turn.writer}` });
-  const who = write(line, "span", turn.writer, { class: "writer" });
-  if (turn.about) {
-    who.textContent += `, reward ${say(turn.reward)}`;
-    line.title = turn.about;
-    line.tabIndex = 0;
-  }
-  write(line, "span", turn.text.trim());
+  const who = write(line, "span", turn.about, { class: "writer" });
+  if (turn.reward !== undefined) who.textContent += `, reward ${say(turn.reward)}`;
+  const box = write(line, "span");
+  turn.tokens?.forEach((text, place) => tokenSpan(box, turn, text, place, round));
+  if (turn.text) write(box, "span", turn.tokens ? turn.text.trimEnd() : turn.text.trim());
 }
+
+const versionAt = (turn, place) => Array.isArray(turn.versions) ? turn.versions[place] : turn.versions;
+
+function tokenSpan(box, turn, text, place, round) {
+  const span = write(box, "span", text, { class: "token" });
+  const named = `token ${JSON.stringify(text)}`;
+  if (!turn.logps) return void (span.title = `${named}\nof the ${turn.writer}: no log-prob, no version, not in the loss`);
+  const version = versionAt(turn, place), logp = turn.logps[place];
+  if (place && version !== versionAt(turn, place - 1)) span.classList.add("switch");
+  const age = version < 0 ? "written by no version of the run" : `version ${version}, lag ${plural(round - version, "round")}`;
+  span.title = `${named}\nlog-prob ${logp === null ? "unknown" : logp}\n${age}`;
+}
+
+const plural = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;

@@ -50,8 +50,10 @@ function findPassing() {
 }
 const passes = place => passing === null || passing.has(place);
 
-// Fields of the bounds of samples.
-const BOUNDS = ["reward", "tokens", "turns"].flatMap(name => [`sample-${name}-from`, `sample-${name}-to`]);
+// The ranges of numbers that samples are found by, and the fields of their bounds: from, to.
+const RANGES = [...document.querySelectorAll("#sample-choice .range")]
+  .map(box => ({ box, key: box.dataset.key, fields: [...box.querySelectorAll("input")] }));
+const BOUNDS = RANGES.flatMap(one => one.fields.map(field => field.id));
 
 // The view as the part of the address behind #, so that a link or the back button restores it.
 // Controls that stand as they did at first are not in it.

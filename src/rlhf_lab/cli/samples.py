@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.cli.token_table import token_lines
 from rlhf_lab.runs.folder import ROLLOUTS, manifest_path
 from rlhf_lab.runs.rollouts import RolloutSample, read_rollouts
 from rlhf_lab.runs.trackers.console import Console
@@ -41,9 +42,9 @@ class Choice:
         return found[: self.count] if self.is_first else found[-self.count :]
 
 
-def sample_lines(run: Path, choice: Choice, width: int) -> Iterator[str]:
-    """Samples of a run as lines of at most `width` characters. Raises UserError if there are
-    none."""
+def sample_lines(run: Path, choice: Choice, width: int, has_tokens: bool = False) -> Iterator[str]:
+    """Samples of a run as lines of at most `width` characters, with has_tokens as tables of their
+    tokens. Raises UserError if there are none."""
     manifest_path(run)
     samples = read_rollouts(run)
     if not samples:
@@ -62,7 +63,11 @@ def sample_lines(run: Path, choice: Choice, width: int) -> Iterator[str]:
     if not chosen:
         raise UserError(f"--contains {choice.text!r}: none of {len(samples)} samples has this text")
     for sample in chosen:
-        yield from lines_of(sample, width)
+        if has_tokens:
+            yield from textwrap.wrap(numbers_of(sample), width, subsequent_indent=INDENT)
+            yield from token_lines(sample, width)
+        else:
+            yield from lines_of(sample, width)
         yield ""
 
 
@@ -114,20 +119,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
-        "--last", type=natural, default=4, metavar="N", help="show the last N of the order (4)"
+        "--last",
+        type=natural,
+        metavar="N",
+        help="show the last N of the order (4; with --tokens 1)",
     )
     shown.add_argument("--first", type=natural, metavar="N", help="show the first N")
+    parser.add_argument(
+        "--tokens",
+        action="store_true",
+        help="print a table of the tokens: writer, log-prob, version and lag of each",
+    )
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
     """Print the samples. Returns 0."""
     is_first = options.first is not None
-    count = options.first if is_first else options.last
+    default = 1 if options.tokens else 4
+    count = options.first if is_first else default if options.last is None else options.last
     if count < 1:
         raise UserError(f"--{'first' if is_first else 'last'} 0 shows nothing: pass 1 or more")
     choice = Choice(options.round, options.contains, options.sort, count, is_first)
     width = max(40, shutil.get_terminal_size().columns)
-    for line in sample_lines(options.run, choice, width):
+    for line in sample_lines(options.run, choice, width, options.tokens):
         console.print(line)
     return 0
 
@@ -136,7 +150,7 @@ COMMAND = OptionsCommand(
     "samples",
     "print samples that a run was trained on, with reward, version and lag",
     "runs/RUN --round 8",
-    usage="RUN [--round R] [--contains TEXT] [--sort reward] [--first N | --last N]",
+    usage="RUN [--round R] [--contains TEXT] [--sort reward] [--first N | --last N] [--tokens]",
     add_options=add_options,
     action=show,
 )

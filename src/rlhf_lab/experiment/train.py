@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -23,6 +24,7 @@ from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.determinism import deterministic
 from rlhf_lab.models.devices import release_unused
 from rlhf_lab.models.reward_model import reward_model_shape
+from rlhf_lab.models.token_texts import token_texts
 from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.runs.memory import keep_freed_memory
@@ -111,6 +113,7 @@ def learn(
             compares_weights=config.tracker.changed_share,
             reference_groups=reference_groups(config),
             kept_samples=config.tracker.samples,
+            token_texts=partial(token_texts, tokenizer),
             finishes_chunks=finishes_chunks,
             left_out={config.fork.round: config.fork.without_rows},
         )

@@ -106,6 +106,9 @@ ROUND = tuple(
          "the largest ratio."),
         ("gap/staleness_*", NATS_TOKEN, "Weights that wrote against those at the round's start."),
         ("gap/drift_*", NATS_TOKEN, "Weights at the round's start against those at its end."),
+        ("by_turn/lag", "rounds", "Age of the version that began each turn of episodes, mean: a "
+         "mapping from the turn's number, from 1; turns from 32 on are one."),
+        ("by_turn/count", "", "How many turns each of these means is of."),
         ("by_lag/*", "as the metric", "The metric of that name for the rows of each lag, "
          "a mapping from lag to value."),
         ("update/loss", "", "Mean loss over the updates of the round."),

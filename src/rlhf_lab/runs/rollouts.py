@@ -46,6 +46,11 @@ class RolloutSample:
     steps: list[list[float]]
     turns: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def num_turns(self) -> int:
+        """Turns of the policy in an episode; 0 without one, whose text has no reward of its own."""
+        return sum("reward" in turn for turn in self.turns)
+
     def row(self) -> dict[str, Any]:
         """The sample as a row of the file."""
         return asdict(self)

@@ -13,6 +13,8 @@ from typing import Annotated, Any, NotRequired, Required
 from pydantic import BeforeValidator, Field
 from typing_extensions import TypedDict
 
+from rlhf_lab.types.samples import OFFLINE
+
 
 def as_whole(value: Any) -> Any:
     """16.0 as 16: JSON does not distinguish them."""
@@ -21,6 +23,8 @@ def as_whole(value: Any) -> Any:
 
 # Whole numbers that float64 has exactly, which columns with gaps hold.
 Count = Annotated[int, BeforeValidator(as_whole), Field(ge=0, le=2**53)]
+# Of the weights that wrote a token; OFFLINE where none of the run did.
+WriterVersion = Annotated[int, BeforeValidator(as_whole), Field(ge=OFFLINE, le=2**53)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -108,14 +112,16 @@ class Timed(TypedDict, total=False):
 
 
 class Written(TypedDict, total=False):
-    """A text of an episode; only those of the policy have numbers."""
+    """A text of a sample; only those of the policy have numbers, and a reward only in episodes."""
 
     writer: Required[Text]
     text: Required[str]
     reward: Finite
-    logps: list[Finite]
-    version: Count
-    newest_version: Count
+    token_texts: list[str]
+    logps: list[Finite | None]
+    version: WriterVersion
+    newest_version: WriterVersion
+    versions: list[WriterVersion]
 
 
 class Sampled(TypedDict):
@@ -131,8 +137,8 @@ class Sampled(TypedDict):
     reward: Finite
     credit: Finite
     is_kept: bool
-    version: Count
-    newest_version: Count
+    version: WriterVersion
+    newest_version: WriterVersion
     lag_rounds: Count
     lag_updates: Count
     tokens: Count

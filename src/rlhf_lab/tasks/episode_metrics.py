@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlhf_lab.types.data import Metrics
-from rlhf_lab.types.samples import POLICY, Sample
+from rlhf_lab.types.samples import POLICY, Episode, Sample
+
+# The texts of tokens that stand behind each other, one each.
+TokenTexts = Callable[[Sequence[int]], Sequence[str]]
 
 
 def episode_metrics(samples: Sequence[Sample]) -> Metrics:
@@ -45,24 +49,37 @@ def reward_of(turn: Mapping[str, Any]) -> str:
     return f" ({turn['reward']:.4g})" if "reward" in turn else ""
 
 
-def turns_of(sample: Sample) -> list[dict[str, Any]]:
-    """The texts of an episode as rows; none without one. Those of the policy have the reward of
-    their turn, the log-probs of their tokens, and the versions that wrote the first and the
-    last."""
-    if not sample.episode:
-        return []
+def turns_of(sample: Sample, token_texts: TokenTexts | None = None) -> list[dict[str, Any]]:
+    """The texts of a sample as rows with their writers and, by `token_texts`, the texts of their
+    tokens. Those of the policy have the log-probs of their tokens, the versions that wrote the
+    first and the last, and that of each token where these differ; in an episode also the reward of
+    their turn. A sample without an episode is one text of the policy."""
     versions = sample.versions or (sample.version,) * len(sample.tokens)
+    episode = sample.episode or Episode(
+        turns=((len(sample.tokens) - 1, 0.0),), transcript=((POLICY, sample.text),)
+    )
     rows: list[dict[str, Any]] = []
-    ends, start = iter(sample.episode.turns), 0
-    for writer, text in sample.episode.transcript:
+    ends, observed, start = iter(episode.turns), iter(episode.observed), 0
+    for writer, text in episode.transcript:
         rows.append({"writer": writer, "text": text})
-        if writer == POLICY:
-            last, reward = next(ends)
-            rows[-1] |= {
-                "reward": reward,
-                "logps": list(sample.logps[start : last + 1]),
-                "version": versions[start],
-                "newest_version": versions[last],
-            }
-            start = last + 1
+        if writer != POLICY:
+            _, tokens = next(observed, (0, ()))
+            rows[-1] |= {"token_texts": list(token_texts(tokens))} if token_texts else {}
+            continue
+        last, reward = next(ends)
+        own = slice(start, last + 1)
+        rows[-1] |= {"reward": reward} if sample.episode else {}
+        rows[-1] |= {"token_texts": list(token_texts(sample.tokens[own]))} if token_texts else {}
+        rows[-1] |= written_by(sample.logps[own], versions[own])
+        start = last + 1
     return rows
+
+
+def written_by(logps: Sequence[float], versions: Sequence[int]) -> dict[str, Any]:
+    """Log-probs and versions of the tokens of a text; None for a log-prob that is not known."""
+    found: dict[str, Any] = {
+        "logps": [logp if math.isfinite(logp) else None for logp in logps],
+    }
+    if versions:
+        found |= {"version": versions[0], "newest_version": versions[-1]}
+    return found | ({"versions": list(versions)} if len(set(versions)) > 1 else {})

@@ -15,6 +15,7 @@ from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.runs.rollouts import chosen
+from rlhf_lab.tasks.episode_metrics import TokenTexts
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.hooks import Hooks
@@ -60,10 +61,11 @@ class Loop:
     the three off-policy gaps (off_policy.gaps), in every `probe_every`-th round. reference_groups:
     groups per round that get reference log-probs where only metrics use them; ALL for every group.
     compares_weights: whether the probe counts the weights that the round changed.
-    kept_samples: samples per round that hooks.keep_samples gets. returns: range of returns, with
-    run.return_scaling. finishes_chunks: whether the run's pause waits for all chunks on their way,
-    which another mode then takes over. left_out: rows of a round's batch that no update is made
-    from, by round. replay: groups of earlier rounds, with run.buffer_rounds.
+    kept_samples: samples per round that hooks.keep_samples gets. token_texts: the texts of their
+    tokens, if these are kept too. returns: range of returns, with run.return_scaling.
+    finishes_chunks: whether the run's pause waits for all chunks on their way, which another mode
+    then takes over. left_out: rows of a round's batch that no update is made from, by round.
+    replay: groups of earlier rounds, with run.buffer_rounds.
     """
 
     algo: Algorithm
@@ -83,6 +85,7 @@ class Loop:
     reference_groups: int = ALL
     compares_weights: bool = False
     kept_samples: int = 0
+    token_texts: TokenTexts | None = None
     returns: ReturnRange | None = None
     finishes_chunks: bool = False
     left_out: Mapping[int, Collection[int]] = field(default_factory=dict)
@@ -294,7 +297,7 @@ class Loop:
         if self.kept_samples:
             places = chosen(groups, self.kept_samples, self.seed)
             self.hooks.keep_samples(
-                rollout_samples(groups, places, credit, self.run_options, round_)
+                rollout_samples(groups, places, credit, self.run_options, round_, self.token_texts)
             )
 
     def _totals(self) -> Metrics:

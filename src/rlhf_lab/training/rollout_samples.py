@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rlhf_lab.models.batching import steps_of
 from rlhf_lab.runs.rollouts import RolloutSample
-from rlhf_lab.tasks.episode_metrics import transcript, turns_of
+from rlhf_lab.tasks.episode_metrics import TokenTexts, transcript, turns_of
 from rlhf_lab.types.data import Credit
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import OFFLINE, Group
@@ -18,20 +18,29 @@ def rollout_samples(
     credit: Credit,
     run_options: RunOptions,
     round_: int,
+    token_texts: TokenTexts | None,
 ) -> list[RolloutSample]:
     """The samples at these places, (number of the group, number in it). credit: of all samples of
-    the groups, in order."""
+    the groups, in order. token_texts: of tokens in a row."""
     firsts = [0]
     for group in groups:
         firsts.append(firsts[-1] + len(group.samples))
     return [
-        rollout_sample(groups[one], number, credit, firsts[one] + number, run_options, round_)
+        rollout_sample(
+            groups[one], number, credit, firsts[one] + number, run_options, round_, token_texts
+        )
         for one, number in places
     ]
 
 
 def rollout_sample(
-    group: Group, number: int, credit: Credit, row: int, run_options: RunOptions, round_: int
+    group: Group,
+    number: int,
+    credit: Credit,
+    row: int,
+    run_options: RunOptions,
+    round_: int,
+    token_texts: TokenTexts | None,
 ) -> RolloutSample:
     """A group's sample, whose credit is in this row."""
     sample, example = group.samples[number], group.prompt.example
@@ -57,5 +66,5 @@ def rollout_sample(
         tokens=length,
         finish=sample.finish.value,
         steps=[list(step) for step in steps_of(group)[number]],
-        turns=turns_of(sample),
+        turns=turns_of(sample, token_texts),
     )

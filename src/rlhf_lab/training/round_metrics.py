@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor
 
@@ -14,6 +14,9 @@ from rlhf_lab.tasks.episode_metrics import episode_metrics
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import MIXED_TASK, OFFLINE, Finish, Group, Sample
+
+# Mirrors make a metric of each turn number: turns from this one on have one together.
+MOST_TURNS = 32
 
 
 class UpdateMetrics:
@@ -106,15 +109,31 @@ def sample_metrics(
 
 
 def turn_lags(samples: Sequence[Sample], rollouts: RoundRollouts) -> Metrics:
-    """Mean age of the first and of the last turn, in rounds; nothing without episodes."""
+    """Mean age in rounds of the first, of the last and of each turn, from 1, and how many turns
+    each of these means is of; nothing without episodes. A turn is as old as its first token, in
+    `episode/lag_last_turn` as its last. Turns from MOST_TURNS on count as one."""
     played = [sample for sample in samples if sample.episode]
     if not played:
         return {}
     round_ = rollouts.schedule[0]["round"]
+    lags: dict[int, list[int]] = {}
+    for sample in played:
+        for number, version in enumerate(turn_versions(sample), start=1):
+            lags.setdefault(min(number, MOST_TURNS), []).append(round_ - version)
     return {
         "episode/lag_first_turn": sum(round_ - s.version for s in played) / len(played),
         "episode/lag_last_turn": sum(round_ - s.newest_version for s in played) / len(played),
+        "by_turn/lag": {str(k): sum(lags[k]) / len(lags[k]) for k in sorted(lags)},
+        "by_turn/count": {str(k): len(lags[k]) for k in sorted(lags)},
     }
+
+
+def turn_versions(sample: Sample) -> Iterator[int]:
+    """The version that wrote the first token of each turn of an episode."""
+    start = 0
+    for last, _ in sample.episode.turns if sample.episode else ():
+        yield sample.versions[start] if sample.versions else sample.version
+        start = last + 1
 
 
 def task_rewards(groups: Sequence[Group]) -> Metrics:

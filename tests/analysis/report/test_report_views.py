@@ -233,8 +233,8 @@ def test_samples_are_found_by_reward_length_and_text(tab: Page, tmp_path: Path) 
     folder = made.write_run(tmp_path / "runs" / "one", Made().runs((0.8,))[0])
     turns = [
         {"writer": "policy", "text": "ask", "reward": -0.5, "logps": [-0.25, -1.5],
-         "version": 2, "newest_version": 3},
-        {"writer": "environment", "text": "told"},
+         "token_texts": ["ask", "<b>"], "version": 1, "newest_version": 2, "versions": [1, 2]},
+        {"writer": "environment", "text": "told", "token_texts": ["told"]},
     ]  # fmt: skip
     kept = [
         {"reward": 0.5, "tokens": 9, "response": "first"},
@@ -256,12 +256,21 @@ def test_samples_are_found_by_reward_length_and_text(tab: Page, tmp_path: Path) 
     assert order("highest reward first") == ["round 1", "round 0", "round 2"]
     assert order("shortest first") == ["round 1", "round 2", "round 0"]
     tab.run(
-        "get('sample-text').value = 'THIRD'; get('sample-text').dispatchEvent(new Event('input'))"
+        "get('sample-text').value = 'ASK<'; get('sample-text').dispatchEvent(new Event('input'))"
     )
     lines = "[...document.querySelectorAll('.turn')].map(d => d.textContent)"
-    assert tab.run(lines) == ["policy, reward -0.5ask", "environmenttold"]
-    about = tab.run("document.querySelector('.turn').title")
-    assert about == "2 tokens of versions 2 to 3; log-probs -0.25 -1.50"
+    assert tab.run(lines) == [
+        "policy, 2 tokens of versions 1 to 2, in the loss, reward -0.5ask<b>",
+        "environment, 1 token, masked from the losstold",
+    ]
+    titles = "[...document.querySelectorAll('.token')].map(one => one.title)"
+    assert tab.run(titles) == [
+        'token "ask"\nlog-prob -0.25\nversion 1, lag 1 round',
+        'token "<b>"\nlog-prob -1.5\nversion 2, lag 0 rounds',
+        'token "told"\nof the environment: no log-prob, no version, not in the loss',
+    ]
+    # Where another version goes on.
+    assert tab.run("[...document.querySelectorAll('.switch')].map(d => d.textContent)") == ["<b>"]
 
 
 def test_samples_are_found_by_bounds_of_reward_tokens_and_turns(tab: Page, tmp_path: Path) -> None:
