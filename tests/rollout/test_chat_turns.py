@@ -20,7 +20,7 @@ from rlhf_lab.rollout.generators.conversation import (
     conversation_of,
 )
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
-from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode
+from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Stop
 from rlhf_lab.rollout.generators.turn_rows import Action
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.chat_turns import ObservationRole, TurnsOfChat, check_turns, turns_of_chat
@@ -66,7 +66,7 @@ def talk_about(
 ) -> Conversation:
     """A conversation whose environment was reset."""
     episode = OpenEpisode(prompt, 0, task.environment(), 0, limits, task.name)
-    talk = conversation_of(episode, task, tokenizer, stop=9)
+    talk = conversation_of(episode, task, tokenizer, Stop(9, 10_000))
     Conversations([talk], EnvironmentCalls()).begin()
     return talk
 
