@@ -1,4 +1,4 @@
-"""Draw conditions against the freshest one: probability of improvement, win-rate difference."""
+"""Draw conditions against the freshest one: differences of win-rates with verdicts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.grouping import baseline, by_algo, keys_of, names_of
 from rlhf_lab_analysis.figures.interval_rows import interval_rows
-from rlhf_lab_analysis.figures.mean_curves import COUNTS
 from rlhf_lab_analysis.figures.panels import in_rows
 from rlhf_lab_analysis.figures.requirement import any_two
 from rlhf_lab_analysis.figures.series_style import GREY
 from rlhf_lab_analysis.figures.style import DOUBLE, SINGLE, page
 from rlhf_lab_analysis.statistics.contrasts import matched
 from rlhf_lab_analysis.statistics.equivalence import EquivalenceTest, equivalence, points
-from rlhf_lab_analysis.statistics.improvement import probability_of_improvement
 from rlhf_lab_analysis.statistics.results import Estimate
 from rlhf_lab_analysis.words import WIN_RATE, in_words, label
 
@@ -36,28 +34,11 @@ MARGIN = points(2)
 
 
 @figure(
-    "improvement",
-    "probability that a run beats one of the freshest condition",
-    "Probability that a run ends with a higher gold win-rate than one of the first",
-    any_two(WIN_RATE, grouping=by_algo),
-)
-def improvement(families: Sequence[Family]) -> FigureBuilder:
-    def compare(cell: Cell, first: Cell) -> Estimate:
-        ours, theirs = ({"": [*each.scores(WIN_RATE).values()]} for each in (cell, first))
-        return probability_of_improvement(ours, theirs, COUNTS)
-
-    builder, panels = beside(families)
-    against_first(builder, families, panels, compare, "probability of improvement")
-    for panel in panels:
-        panel.axvline(0.5, color=GREY, lw=0.7, ls="--")
-    return builder
-
-
-@figure(
     "differences",
     "win-rate less that of the freshest condition, in pairs of seeds, against a margin",
     "Gold win-rate of the last version less that of the first condition, by seed",
     any_two(WIN_RATE, grouping=by_algo),
+    page_of=lambda family: family.first.sweep,
 )
 def differences(families: Sequence[Family]) -> FigureBuilder:
     verdicts: list[EquivalenceTest] = []

@@ -37,6 +37,7 @@ def that_learn(cells: Sequence[Cell]) -> list[Family]:
     "share of runs that have reached a win-rate, over wall-clock and updates",
     "Share of runs that have reached a gold win-rate, as far as all runs are known",
     any_two(WIN_RATE, WALL, UPDATES, grouping=that_learn),
+    page_of=lambda family: family.first.sweep,
 )
 def targets(families: Sequence[Family]) -> FigureBuilder:
     builder, axes = begin(len(families), 2)
