@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rlhf_lab_analysis.comparison.claims import Pair, count_together
 from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.comparison.registry.looks import family_text, looks_of
 from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
@@ -49,18 +50,22 @@ def differences(families: Sequence[Family]) -> FigureBuilder:
         for cell in family.cells
         if cell is not first
     ]
-    counts = iter(count_together(pairs))
+    families_ = list(zip(count_together(pairs), looks_of(pairs), strict=True))
+    at_once = iter(together * looks for together, looks in families_)
 
     def compare(cell: Cell, first: Cell) -> Estimate:
         contrast = matched(cell.scores(WIN_RATE), first.scores(WIN_RATE))
-        verdicts.append(equivalence(contrast, MARGIN, together=next(counts)))
+        verdicts.append(equivalence(contrast, MARGIN, together=next(at_once)))
         return verdicts[-1].difference
 
     builder, panels = beside(families)
     drawn = against_first(builder, families, panels, compare, "difference of win-rates")
-    for (panel, row), data, verdict in zip(drawn, builder.rows, verdicts, strict=True):
-        data["verdict"] = verdict.text
+    for (panel, row), data, verdict, family in zip(
+        drawn, builder.rows, verdicts, families_, strict=True
+    ):
+        data["verdict"], data["family"] = verdict.text, family_text(*family)
         text = f"{verdict.finding}, {verdict.difference.basis.options.percent}"
+        text += f" ({'x'.join(str(number) for number in family if number > 1) or 1})"
         at = panel.get_yaxis_transform()
         panel.text(1.02, row, text, transform=at, va="center", fontsize=5.5, color=GREY)
     for panel in panels:
@@ -69,8 +74,10 @@ def differences(families: Sequence[Family]) -> FigureBuilder:
     builder.notes.append(
         f"Margin: {MARGIN.text} (shaded), stated before. Each interval is that of two one-sided "
         "tests at 5%, which hold together where the same change is tested with several algorithms "
-        "or models (the data have the level of each row). Beside each row what it shows: equal "
-        "within the margin, worse or better by more, or neither (not shown)."
+        "or models, and share the 5% among the looks of a claim about it. Beside each row what it "
+        "shows: equal within the margin, worse or better by more, or neither (not shown); the "
+        "level of its interval; and in parentheses how many comparisons hold together, times "
+        "looks."
     )
     return builder
 
@@ -114,7 +121,8 @@ def against_first(
         interval_rows(builder, panel, rows, keys_of(family), metric, first)
         builder.count_runs(first)
         # A title begins with its panel, and what is wider than that is cut by the page.
-        panel.set_title(fill(f"{builder.group}, against {ours}", TITLE_LETTERS))
+        title = f"{in_words(builder.group)}, against {in_words(ours)}"
+        panel.set_title(fill(title, TITLE_LETTERS))
         drawn += [(panel, row) for row in range(len(rows))]
         if panel.xaxis.get_tick_params()["labelbottom"]:
             panel.set_xlabel(label(metric))

@@ -197,7 +197,8 @@ def is_near(one: Floats, other: tuple[float, float]) -> bool:
 
 def mixed(colour: str, share: float) -> str:
     """White with a share of a colour."""
-    return to_hex([1 - share * (1 - part) for part in to_rgb(colour)])
+    red, green, blue = (1 - share * (1 - part) for part in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 def record_point(
