@@ -124,7 +124,7 @@ PHRASES: dict[str, tuple[str, dict[str, str]]] = {
     "tool_deadline": ("{} s for tools", {"0.0": "no limit for tools"}),
     "top_k": ("top {} tokens", {"0": "all tokens"}),
 }
-SETTING = re.compile(r"(?<![\w.])((?:[a-z]+\.)*)([a-z][a-z0-9_]*)=([^\s,;]+)")
+SETTING = re.compile(r"(?<![\w.-])((?:[a-z]+\.)*)([a-z][a-z0-9_]*)=([^\s,;]+)")
 SWEEP = re.compile(r"\((\w*_\w+)\)$")
 WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*")
 # Parts of names of what lies from 0 to 1; a gap of two shares is none itself.

@@ -19,7 +19,7 @@ from rlhf_lab_analysis.figures.grouping import rank
 from rlhf_lab_analysis.figures.interval_rows import interval_bar, record_estimate
 from rlhf_lab_analysis.figures.ladders import ASIDE, LadderSpec, set_scale
 from rlhf_lab_analysis.figures.mean_curves import STUDENT, bands, values_at
-from rlhf_lab_analysis.figures.primitives import name_of, outer, seeds_column, style_of
+from rlhf_lab_analysis.figures.primitives import band, name_of, outer, seeds_column, style_of
 from rlhf_lab_analysis.figures.series_style import GREY
 from rlhf_lab_analysis.statistics.contrasts import difference, in_pairs
 from rlhf_lab_analysis.statistics.results import Estimate
@@ -182,7 +182,7 @@ def paired_band(
         (mean_V, low_V, high_V), interval, _ = bands(apart_SV, difference_name(y))
         style = style_of(cell, keys)
         axes.plot(at, mean_V, color=style.colour, marker=style.marker, linestyle=style.line)
-        axes.fill_between(at, low_V, high_V, color=style.colour, alpha=0.15, linewidth=0)
+        band(axes, at, (low_V, high_V), style)
         for one, *ends in zip(at, mean_V, low_V, high_V, strict=True):
             point, low, high = map(float, ends)
             builder.limits.include(axes, "y", difference_name(y), (point, low, high))

@@ -810,5 +810,5 @@ def test_rows_are_called_by_what_their_own_conditions_share() -> None:
     ]
     made = draw("differences", tables(*ladder, *others))
     titles = [" ".join(panel.get_title(loc="left").split()) for panel in made.figure.axes]
-    assert any(title.startswith("ppo nano_s, against N=1") for title in titles)
-    assert any(title.startswith("nano_s, against") for title in titles)
+    assert any(title.startswith("PPO 0.3M, against N=1") for title in titles)
+    assert any(title.startswith("0.3M, against") for title in titles)
