@@ -98,10 +98,34 @@ WORDS = {
     "truncated_is": "truncated importance weights",
     "sequence_is": "importance weights of sequences",
     "tldr_nano": "TL;DR nano",
+    "ask_nano": "questions nano",
+    "ess_scaled": "learning rate scaled by ESS",
+    "fp8_e4m3": "FP8 (E4M3)",
     "nano_s": "0.3M",
     "nano_m": "1M",
     "nano_l": "4M",
 }
+# Settings in names of conditions: the words with a value, and those of the values that are none.
+PHRASES: dict[str, tuple[str, dict[str, str]]] = {
+    "lr": ("learning rate {}", {}),
+    "round_weights": ("weights in {}", {"none": "weights not rounded"}),
+    "lora_rank": ("LoRA of rank {}", {"0": "no LoRA"}),
+    "max_staleness": ("S={}", {}),
+    "lam": ("lambda {}", {}),
+    "length_power": ("tail of power {}", {"0.0": "no tail"}),
+    "mask_truncated": ("cut episodes left out", {"none": "cut episodes kept"}),
+    "max_gradient_cosine": ("cosine up to {}", {"none": "no projection"}),
+    "over_provision": ("{} times the samples", {"none": "no surplus"}),
+    "buffer_rounds": ("buffer of {} rounds", {"none": "no buffer"}),
+    "extra_rounds": ("{} extra rounds", {}),
+    "kl": ("{} KL", {}),
+    "order": ("in order of {}", {}),
+    "replay": ("replay by {}", {"none": "no replay"}),
+    "tool_deadline": ("{} s for tools", {"0.0": "no limit for tools"}),
+    "top_k": ("top {} tokens", {"0": "all tokens"}),
+}
+SETTING = re.compile(r"(?<![\w.-])((?:[a-z]+\.)*)([a-z][a-z0-9_]*)=([^\s,;]+)")
+SWEEP = re.compile(r"\((\w*_\w+)\)$")
 WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*")
 # Parts of names of what lies from 0 to 1; a gap of two shares is none itself.
 SHARES = ("win_rate", "tie_rate", "eos_rate", "accuracy", "share of runs", "probability of")
@@ -111,8 +135,17 @@ FEW = 3
 
 
 def in_words(text: str) -> str:
-    """A label with the names of options as the field writes them."""
+    """A label with the names of options as the field writes them, settings as `learning rate
+    0.001`, and a sweep in parentheses at its end as `sweep adapters nano`."""
+    text = SWEEP.sub(lambda found: f"(sweep {found[1].replace('_', ' ')})", text)
+    text = SETTING.sub(lambda found: setting_phrase(found[2], found[3]) or found[0], text)
     return WORD.sub(lambda found: WORDS.get(found[0], found[0]), text)
+
+
+def setting_phrase(key: str, value: str) -> str:
+    """A value of a setting in words; empty where there are none for its key."""
+    phrase, without = PHRASES.get(key, ("", {}))
+    return without.get(value, phrase.format(value))
 
 
 def is_share(name: str) -> bool:

@@ -13,13 +13,14 @@ from rlhf_lab_analysis.figures.catalogue import FIGURES, best_of, draw_pages, mi
 from rlhf_lab_analysis.figures.claims_forest import claims_forest
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.style import write
+from rlhf_lab_analysis.tables.table import count
 
 HEAD = """# Gallery
 
-Every figure of `rlhf-lab figures` that the tracked runs allow, made of the kept tables by
-`make benchmark-page`. Beside each picture lie its numbers (`.csv`) and its full caption (`.txt`):
-runs, levels and warnings. What the claims come to is in [benchmark.md](benchmark.md); how figures
-are made is in [results.md](results.md).
+Every figure of `rlhf-lab figures` that the tracked runs allow, of each sweep one page at most, made
+of the kept tables by `make benchmark-page`. Beside each picture lie its numbers (`.csv`) and its
+full caption (`.txt`): runs, levels and warnings. What the claims come to is in
+[benchmark.md](benchmark.md); how figures are made is in [results.md](results.md).
 """
 CLAIMS = "claims"
 
@@ -44,10 +45,26 @@ def write_gallery(
         if (selection := best_of(name, selections)) is None:
             console.print(f"not drawn: {name}: {missing(name, selections[0])}")
             continue
-        for place, drawn in enumerate(draw_pages(name, selection)):
+        pages = draw_pages(name, selection)
+        shown = one_of_each_sweep(pages)
+        for place, drawn in enumerate(shown):
             lines += entry(page_name(name, place), drawn, f"{spec.caption}.", folder, page)
+        if more := len(pages) - len(shown):
+            lines += [f"{count(more, 'more page')} by `rlhf-lab figures --only {name}`.", ""]
     page.write_text("\n".join(lines), encoding="utf-8")
     console.print(f"wrote {page} and {folder}")
+
+
+def one_of_each_sweep(pages: Sequence[DrawnFigure]) -> list[DrawnFigure]:
+    """The pages without those of a sweep of which an earlier page is shown."""
+    shown: list[DrawnFigure] = []
+    seen: set[str] = set()
+    for drawn in pages:
+        sweeps = set(drawn.data["sweep"])
+        if not sweeps & seen:
+            shown.append(drawn)
+        seen |= sweeps
+    return shown
 
 
 def entry(name: str, drawn: DrawnFigure, caption: str, folder: Path, page: Path) -> list[str]:

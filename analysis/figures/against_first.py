@@ -1,4 +1,4 @@
-"""Draw conditions against the freshest one: probability of improvement, win-rate difference."""
+"""Draw conditions against the freshest one: differences of win-rates with verdicts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from matplotlib.ticker import MaxNLocator
 
 from rlhf_lab_analysis.comparison.claims import Pair, count_together
 from rlhf_lab_analysis.comparison.families import Family
+from rlhf_lab_analysis.comparison.registry.looks import family_text, looks_of
 from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.grouping import baseline, by_algo, keys_of, names_of
 from rlhf_lab_analysis.figures.interval_rows import interval_rows
-from rlhf_lab_analysis.figures.mean_curves import COUNTS
 from rlhf_lab_analysis.figures.panels import in_rows
 from rlhf_lab_analysis.figures.requirement import any_two
 from rlhf_lab_analysis.figures.series_style import GREY
 from rlhf_lab_analysis.figures.style import DOUBLE, SINGLE, page
 from rlhf_lab_analysis.statistics.contrasts import matched
 from rlhf_lab_analysis.statistics.equivalence import EquivalenceTest, equivalence, points
-from rlhf_lab_analysis.statistics.improvement import probability_of_improvement
 from rlhf_lab_analysis.statistics.results import Estimate
 from rlhf_lab_analysis.words import WIN_RATE, in_words, label
 
@@ -36,28 +35,11 @@ MARGIN = points(2)
 
 
 @figure(
-    "improvement",
-    "probability that a run beats one of the freshest condition",
-    "Probability that a run ends with a higher gold win-rate than one of the first",
-    any_two(WIN_RATE, grouping=by_algo),
-)
-def improvement(families: Sequence[Family]) -> FigureBuilder:
-    def compare(cell: Cell, first: Cell) -> Estimate:
-        ours, theirs = ({"": [*each.scores(WIN_RATE).values()]} for each in (cell, first))
-        return probability_of_improvement(ours, theirs, COUNTS)
-
-    builder, panels = beside(families)
-    against_first(builder, families, panels, compare, "probability of improvement")
-    for panel in panels:
-        panel.axvline(0.5, color=GREY, lw=0.7, ls="--")
-    return builder
-
-
-@figure(
     "differences",
     "win-rate less that of the freshest condition, in pairs of seeds, against a margin",
     "Gold win-rate of the last version less that of the first condition, by seed",
     any_two(WIN_RATE, grouping=by_algo),
+    page_of=lambda family: family.first.sweep,
 )
 def differences(families: Sequence[Family]) -> FigureBuilder:
     verdicts: list[EquivalenceTest] = []
@@ -68,18 +50,22 @@ def differences(families: Sequence[Family]) -> FigureBuilder:
         for cell in family.cells
         if cell is not first
     ]
-    counts = iter(count_together(pairs))
+    families_ = list(zip(count_together(pairs), looks_of(pairs), strict=True))
+    at_once = iter(together * looks for together, looks in families_)
 
     def compare(cell: Cell, first: Cell) -> Estimate:
         contrast = matched(cell.scores(WIN_RATE), first.scores(WIN_RATE))
-        verdicts.append(equivalence(contrast, MARGIN, together=next(counts)))
+        verdicts.append(equivalence(contrast, MARGIN, together=next(at_once)))
         return verdicts[-1].difference
 
     builder, panels = beside(families)
     drawn = against_first(builder, families, panels, compare, "difference of win-rates")
-    for (panel, row), data, verdict in zip(drawn, builder.rows, verdicts, strict=True):
-        data["verdict"] = verdict.text
+    for (panel, row), data, verdict, family in zip(
+        drawn, builder.rows, verdicts, families_, strict=True
+    ):
+        data["verdict"], data["family"] = verdict.text, family_text(*family)
         text = f"{verdict.finding}, {verdict.difference.basis.options.percent}"
+        text += f" ({'x'.join(str(number) for number in family if number > 1) or 1})"
         at = panel.get_yaxis_transform()
         panel.text(1.02, row, text, transform=at, va="center", fontsize=5.5, color=GREY)
     for panel in panels:
@@ -88,8 +74,10 @@ def differences(families: Sequence[Family]) -> FigureBuilder:
     builder.notes.append(
         f"Margin: {MARGIN.text} (shaded), stated before. Each interval is that of two one-sided "
         "tests at 5%, which hold together where the same change is tested with several algorithms "
-        "or models (the data have the level of each row). Beside each row what it shows: equal "
-        "within the margin, worse or better by more, or neither (not shown)."
+        "or models, and share the 5% among the looks of a claim about it. Beside each row what it "
+        "shows: equal within the margin, worse or better by more, or neither (not shown); the "
+        "level of its interval; and in parentheses how many comparisons hold together, times "
+        "looks."
     )
     return builder
 
@@ -133,7 +121,8 @@ def against_first(
         interval_rows(builder, panel, rows, keys_of(family), metric, first)
         builder.count_runs(first)
         # A title begins with its panel, and what is wider than that is cut by the page.
-        panel.set_title(fill(f"{builder.group}, against {ours}", TITLE_LETTERS))
+        title = f"{in_words(builder.group)}, against {in_words(ours)}"
+        panel.set_title(fill(title, TITLE_LETTERS))
         drawn += [(panel, row) for row in range(len(rows))]
         if panel.xaxis.get_tick_params()["labelbottom"]:
             panel.set_xlabel(label(metric))

@@ -1,4 +1,4 @@
-"""Aggregates of the win-rate over environments and seeds."""
+"""Aggregates of the win-rate over several environments and seeds."""
 
 from __future__ import annotations
 
@@ -17,26 +17,40 @@ from rlhf_lab_analysis.figures.panels import in_rows
 from rlhf_lab_analysis.figures.requirement import any_two
 from rlhf_lab_analysis.figures.style import DOUBLE, page, plain
 from rlhf_lab_analysis.figures.tick_room import roomy_ticks
-from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregates
+from rlhf_lab_analysis.statistics.aggregates import aggregates
 from rlhf_lab_analysis.words import WIN_RATE, in_words, label
 
 # Inches of a row of an interval, of each further line of its name, and of what is around the rows.
 LINE, MORE_LINE, AROUND = 0.16, 0.1, 0.42
 # Letters of a line of a name: longer ones leave no room for the panels.
 LETTERS = 40
-TITLES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap"}
+# Measures by the number of environments from which on they are apart: over two, the median is the
+# mean. With win-rates the optimality gap is 1 less the mean, and adds nothing.
+MEASURES = {"iqm": ("IQM", 2), "mean": ("mean", 2), "median": ("median", 3)}
+
+
+def over_environments(cells: Sequence[Cell]) -> list[Family]:
+    """Sweeps with several environments: of one, aggregates are its mean and IQM over seeds, which
+    other figures have."""
+    return [family for family in by_sweep(cells) if environments(family) > 1]
+
+
+def environments(family: Family) -> int:
+    return len({cell.env for cell in family.cells})
 
 
 @figure(
     "aggregates",
-    "median, IQM, mean and optimality gap of the win-rate over environments and seeds",
+    "IQM, mean and, from three environments on, median of the win-rate over them and seeds",
     "Aggregates of the gold win-rate of the last version over environments and seeds",
-    any_two(WIN_RATE, grouping=by_sweep),
+    any_two(WIN_RATE, grouping=over_environments),
 )
 def aggregate_bars(families: Sequence[Family]) -> FigureBuilder:
     named = [by_condition(family) for family in families]
     heights = [AROUND + row_height(names) * len(names) for names in named]
-    columns = len(MEASURES)
+    most = max(map(environments, families))
+    measures = [name for name, (_, least) in MEASURES.items() if most >= least]
+    columns = len(measures)
     figure_, axes = page(len(families), columns, DOUBLE, heights, sharex="col", sharey="row")
     builder = FigureBuilder(figure_)
     rows_of_families = in_rows(builder, families, axes.tolist(), ("task",))
@@ -50,11 +64,11 @@ def aggregate_bars(families: Sequence[Family]) -> FigureBuilder:
         }
         every = [one for tasks in scores.values() for values in tasks.values() for one in values]
         found = aggregates(scores, options_for(WIN_RATE, every))
-        for panel, measure in zip(row, MEASURES, strict=True):
+        for panel, measure in zip(row, measures, strict=True):
             rows = [(name, found[name][measure], cells[0]) for name, cells in conditions.items()]
             interval_rows(builder, panel, rows, keys_of(family), WIN_RATE)
-            panel.set_xlabel(TITLES[measure])
-            # Long names of rows leave little room for four panels beside them.
+            panel.set_xlabel(MEASURES[measure][0])
+            # Long names of rows leave little room for panels beside them.
             roomy_ticks(panel)
         counts = [text.get_text().rpartition(" (n=")[2] for text in row[0].get_yticklabels()]
         texts = map(" (n=".join, zip(shown_names(conditions), counts, strict=True))

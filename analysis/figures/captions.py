@@ -10,7 +10,7 @@ from rlhf_lab_analysis.words import first_few, label, listed, runs_text, unique
 
 COLUMNS = (
     "group condition part sweep env version x_name x x_low x_high y_name y low high n seeds "
-    "interval verdict"
+    "interval verdict family"
 ).split()
 Row = Mapping[str, Any]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from rlhf_lab.types.errors import UserError
@@ -11,7 +11,6 @@ from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.figures import (
     against_first,
     aggregate_bars,
-    bands,
     frontier,
     fronts,
     paper,
@@ -35,7 +34,6 @@ SOURCES = (
     questions,
     aggregate_bars,
     against_first,
-    bands,
     frontier,
     fronts,
     targets,
@@ -93,13 +91,30 @@ def draw_pages(name: str, selection: Selection) -> list[DrawnFigure]:
 
 
 def paged(spec: FigureSpec, families: Sequence[Family]) -> list[FigureBuilder]:
-    """The drawing of all families, or those of some each where it is higher than a page."""
-    whole = spec.draw(families)
-    fit = max(1, int(len(families) * PAGE / whole.figure.get_figheight()))
-    if fit >= len(families):
+    """The drawing of all families, or those of some each where it is higher than a page, or where
+    the figure has a page for each sweep."""
+    groups: dict[Hashable, list[Family]] = {}
+    for family in families:
+        key = spec.page_of(family) if spec.page_of else None
+        groups.setdefault(key, []).append(family)
+    if len(groups) == 1:
+        return fitting(spec, families, families)
+    return [page for group in groups.values() for page in fitting(spec, group, families)]
+
+
+def fitting(
+    spec: FigureSpec, families: Sequence[Family], every: Sequence[Family]
+) -> list[FigureBuilder]:
+    """The drawing of these families, on several pages where it is higher than one. every: those of
+    all pages, by which they are named."""
+    each = families
+    if len(every) > len(families):
+        each = [replace(family, among=tuple(every)) for family in families]
+    whole = spec.draw(each)
+    fit = max(1, int(len(each) * PAGE / whole.figure.get_figheight()))
+    if fit >= len(each):
         return [whole]
-    among = tuple(families)
-    each = [replace(family, among=among) for family in families]
+    each = [replace(family, among=tuple(every)) for family in families]
     starts = range(0, len(each), fit)
     return [page for start in starts for page in in_pages(spec, each[start : start + fit])]
 

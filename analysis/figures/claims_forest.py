@@ -13,6 +13,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from rlhf_lab_analysis.comparison.registry.answers import Number, Unit
 from rlhf_lab_analysis.comparison.registry.decisions import Decision
+from rlhf_lab_analysis.comparison.registry.looks import family_of
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.interval_rows import interval_bar
 from rlhf_lab_analysis.figures.series_style import BLUE, GREY, ORANGE, RED
@@ -51,8 +52,8 @@ CAPTION = (
     "Claims and the differences that decide them, in pairs of stage seeds. Bars are the intervals "
     "of the verdict at the right: a circle holds, a square holds within the margin, a cross does "
     "not hold, a diamond cannot tell; a tick is shown beside the claim and decides nothing. "
-    "Shaded: the margin within which differences do not matter. Levels and runs are in the data "
-    "and in docs/benchmark.md."
+    "Shaded: the margin within which differences do not matter. Levels stand at the right; the "
+    "data have how many comparisons and looks each interval holds together with (family)."
 )
 
 
@@ -223,6 +224,7 @@ def draw_line(
         "low": low,
         "high": high,
         "interval": number.estimate.basis.options.text,
+        "family": family_of(one.claim, number.estimate),
         "margin": margin,
         "verdict": str(verdict or BESIDE),
         "runs": one.answer.runs,

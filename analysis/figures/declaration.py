@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,12 +11,14 @@ from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.requirement import Requirement
 
 Draw: TypeAlias = Callable[[Sequence[Family]], FigureBuilder]
+PageOf: TypeAlias = Callable[[Family], Hashable]
 
 
 @dataclass(frozen=True)
 class FigureSpec:
     """A figure. title: what `--list` shows. caption: its first sentence. needs: which runs. sweeps:
-    those whose runs are preferred. beside: sweeps whose runs are drawn with theirs."""
+    those whose runs are preferred. beside: sweeps whose runs are drawn with theirs. page_of: what
+    the families of one page have in common; None for as many on a page as fit."""
 
     name: str
     title: str
@@ -25,6 +27,7 @@ class FigureSpec:
     sweeps: tuple[str, ...]
     draw: Draw
     beside: tuple[str, ...] = ()
+    page_of: PageOf | None = None
 
 
 DECLARED: dict[str, FigureSpec] = {}
@@ -37,13 +40,16 @@ def figure(
     needs: Requirement,
     sweeps: Sequence[str] = (),
     beside: Sequence[str] = (),
+    page_of: PageOf | None = None,
 ) -> Callable[[Draw], Draw]:
     """Declare the decorated function as the drawing of this figure."""
 
     def declare(draw: Draw) -> Draw:
         if name in DECLARED:
             raise ValueError(f"figure {name} is declared twice")
-        DECLARED[name] = FigureSpec(name, title, caption, needs, tuple(sweeps), draw, tuple(beside))
+        DECLARED[name] = FigureSpec(
+            name, title, caption, needs, tuple(sweeps), draw, tuple(beside), page_of
+        )
         return draw
 
     return declare

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Any
 
 import pandas as pd
@@ -20,6 +21,8 @@ from rlhf_lab_analysis.words import in_words, span_text
 
 # Inches of a line of a legend.
 LEGEND_LINE = 0.14
+# Of texts above it: size of letters in points, and how many of them an inch holds.
+NOTE_SIZE, NOTE_LETTERS = 6, 19
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +53,7 @@ class FigureBuilder:
 
     group: the row of panels that is being drawn. lists_last: whether the caption lists the last
     point of each condition. has_intervals: whether anything in it depends on how many seeds there
-    are. seeds: of each condition by its name.
+    are. seeds: of each condition by its name. above_legend: lines that explain marks.
     """
 
     figure: Figure
@@ -63,6 +66,7 @@ class FigureBuilder:
     seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
     warnings: dict[str, list[str]] = field(default_factory=dict)
     limits: AxisLimits = field(default_factory=AxisLimits)
+    above_legend: list[str] = field(default_factory=list)
 
     def count_runs(self, cell: Cell, warnings: Sequence[str] = ()) -> None:
         """Count the runs of a condition that is drawn, and what is doubtful about them."""
@@ -101,7 +105,8 @@ class FigureBuilder:
         handles, names = self.legend_entries()
         self.figure.legend(
             handles, names, loc="outside lower center", ncols=self.legend_columns(names),
-            handlelength=3, columnspacing=1.2,
+            handlelength=3, columnspacing=1.2, title="\n".join(self.above_legend),
+            title_fontsize=NOTE_SIZE,
         )  # fmt: skip
 
     def legend_columns(self, names: Sequence[str]) -> int:
@@ -112,7 +117,13 @@ class FigureBuilder:
     def legend_height(self) -> float:
         """Inches of the legend, for figures that are to be as much higher."""
         _, names = self.legend_entries()
-        return LEGEND_LINE * math.ceil(len(names) / self.legend_columns(names)) if names else 0.0
+        lines = math.ceil(len(names) / self.legend_columns(names)) if names else 0
+        return LEGEND_LINE * (lines + len(self.above_legend))
+
+    def explain(self, texts: Sequence[str]) -> None:
+        """Put texts above the legend, on as many lines as the width of the figure needs."""
+        letters = int(NOTE_LETTERS * self.figure.get_figwidth())
+        self.above_legend += [line for text in texts for line in wrap(text, letters)]
 
     def legend_in(self, axes: Axes) -> None:
         """The names so far, in a panel of their own; those that follow begin anew."""

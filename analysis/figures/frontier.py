@@ -49,6 +49,7 @@ class Distances:
     "best win-rate at each KL, and the distance at equal KL",
     "Best gold win-rate at each KL or below it, run by run, and the distance at equal KL",
     any_two(WIN_RATE, KL, grouping=by_algo),
+    page_of=lambda family: family.first.sweep,
 )
 def frontier(families: Sequence[Family]) -> FigureBuilder:
     found = [distances_of(family) for family in families]

@@ -46,9 +46,14 @@ def ladder(builder: FigureBuilder, axes: Axes, cells: Sequence[Cell], spec: Ladd
     lines = group_by(cells, lambda cell: name_of(cell, spec.keys[:1]))
     for index, group in enumerate(lines):
         line(builder, axes, group, spec, (index - (len(lines) - 1) / 2) * ASIDE)
-    linear = {"linthresh": 1, "base": 2} if spec.over in WITH_ZERO else {"base": 2}
-    axes.set_xscale("symlog" if spec.over in WITH_ZERO else "log", **linear)
-    ticks(axes, sorted({float(value_of(cell, spec.over)) for cell in cells}))
+    set_scale(axes, cells, spec.over)
+
+
+def set_scale(axes: Axes, cells: Sequence[Cell], over: str) -> None:
+    """x by doublings, with a tick at each number of these conditions."""
+    linear = {"linthresh": 1, "base": 2} if over in WITH_ZERO else {"base": 2}
+    axes.set_xscale("symlog" if over in WITH_ZERO else "log", **linear)
+    ticks(axes, sorted({float(value_of(cell, over)) for cell in cells}))
 
 
 def line(

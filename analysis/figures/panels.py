@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.grouping import separating_keys, setting_name
+from rlhf_lab_analysis.figures.paired import paired_band
 from rlhf_lab_analysis.figures.primitives import band_curve, end_point, outer, path
 from rlhf_lab_analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
 from rlhf_lab_analysis.sources.conditions import LETTERS, PARTS
@@ -39,11 +40,15 @@ def grid(
     keys: Sequence[str],
     pairs: Sequence[Pair],
     title: Sequence[str] = ("task", "model"),
+    paired: Pair | None = None,
 ) -> FigureBuilder:
-    """A row of panels for each family: paths where x is a KL, else curves with bands."""
-    builder, axes = begin(len(families), len(pairs))
+    """A row of panels for each family: paths where x is a KL, else curves with bands. paired: axes
+    of one more panel, of differences from the freshest condition."""
+    builder, axes = begin(len(families), len(pairs) + bool(paired))
     for family, row in in_rows(builder, families, axes, title):
-        for panel, pair in zip(row, pairs, strict=True):
+        if paired:
+            paired_band(builder, row[-1], family, keys, paired)
+        for panel, pair in zip(row, pairs, strict=False):
             draw = path if pair[0] == KL else band_curve
             panel.set_ylabel(short_label(pair[1]))
             for cell in family.cells:

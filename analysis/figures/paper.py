@@ -9,6 +9,7 @@ from rlhf_lab_analysis.figures import timelines
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.ladders import LadderSpec, ladder
+from rlhf_lab_analysis.figures.paired import difference_ladder
 from rlhf_lab_analysis.figures.panels import begin, ends, grid, in_rows
 from rlhf_lab_analysis.figures.requirement import Requirement
 from rlhf_lab_analysis.figures.round_seconds import COLUMNS
@@ -65,7 +66,7 @@ def sync_and_async_timelines(families: Sequence[Family]) -> FigureBuilder:
 )
 def off_policy_ladder(families: Sequence[Family]) -> FigureBuilder:
     pairs = [(UPDATES, WIN_RATE), (UPDATES, KL), (KL, WIN_RATE)]
-    return grid(families, (N,), pairs, ("algo", "model"))
+    return grid(families, (N,), pairs, ("algo", "model"), paired=(UPDATES, WIN_RATE))
 
 
 @figure(
@@ -168,10 +169,12 @@ def accuracy(families: Sequence[Family]) -> FigureBuilder:
 def ends_and_ladders(
     families: Sequence[Family], keys: tuple[str, str], metrics: Sequence[str], title: Sequence[str]
 ) -> FigureBuilder:
-    """Win-rate against KL at the end, beside it each metric against N."""
-    builder, axes = begin(len(families), 1 + len(metrics))
+    """Win-rate against KL at the end, beside it each metric against N, and the win-rate less that
+    of the least N."""
+    builder, axes = begin(len(families), 2 + len(metrics))
     for family, row in in_rows(builder, families, axes, title):
         ends(builder, row[0], family, keys, (KL, WIN_RATE))
-        for panel, metric in zip(row[1:], metrics, strict=True):
+        for panel, metric in zip(row[1:-1], metrics, strict=True):
             ladder(builder, panel, family.cells, LadderSpec(N, metric, keys))
+        difference_ladder(builder, row[-1], family.cells, LadderSpec(N, WIN_RATE, keys))
     return builder

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
 
 from rlhf_lab_analysis.comparison.families import order, value_of
 from rlhf_lab_analysis.comparison.selection import Cell
@@ -55,8 +57,14 @@ def band_curve(
     x, (y, low, high) = curve.x[0], curve.y
     axes.plot(x, y, color=style.colour, marker=style.marker, linestyle=style.line)
     if len(curve.seeds) > 1:
-        axes.fill_between(x, low, high, color=style.colour, alpha=0.15, linewidth=0)
+        band(axes, x, (low, high), style)
     record(builder, axes, cell, keys, xy, curve)
+
+
+def band(axes: Axes, x: ArrayLike, ends: tuple[ArrayLike, ArrayLike], style: SeriesStyle) -> None:
+    """A band with thin edges, which part it from others that it lies on."""
+    fill, edge = (to_rgba(style.colour, alpha) for alpha in (0.13, 0.45))
+    axes.fill_between(x, *ends, facecolor=fill, edgecolor=edge, linewidth=0.4)
 
 
 def path(

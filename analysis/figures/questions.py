@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 
 from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.interval_rows import level_rows
 from rlhf_lab_analysis.figures.ladders import LadderSpec, ladder
+from rlhf_lab_analysis.figures.paired import difference_ladder, paired_rows
 from rlhf_lab_analysis.figures.panels import begin, grid, in_rows
 from rlhf_lab_analysis.figures.requirement import Requirement
 from rlhf_lab_analysis.figures.style import DOUBLE, page
-from rlhf_lab_analysis.words import GOLD, KL, PROXY, UPDATES, VIRTUAL, WIN_RATE
+from rlhf_lab_analysis.figures.tick_room import roomy_ticks
+from rlhf_lab_analysis.words import GOLD, KL, PROXY, UPDATES, VIRTUAL, WIN_RATE, in_words
 
 N, S = "updates_per_round", "max_staleness"
 PER, LAGS, COMBINE = "optim.schedule_per", "mode.lag_probabilities", "reward.combine"
@@ -22,6 +25,8 @@ DEADLINE, MASKED = "episodes.tool_deadline", "run.mask_truncated"
 # What changes with a tail, for equal means, and with a queue that drops.
 WITH_THEM = ("cluster.length_scale", "mode.extra_rounds")
 LEVELS = (WIN_RATE, KL)
+# Of a line of a title above rows.
+TITLE_LETTERS = 48
 
 
 @figure(
@@ -146,11 +151,13 @@ def stragglers(families: Sequence[Family]) -> FigureBuilder:
 
 
 def ladders(families: Sequence[Family], over: str, key: str) -> FigureBuilder:
-    """Win-rate and KL at the end over a number, a line for each value of the key."""
-    builder, axes = begin(len(families), 2)
+    """Win-rate and KL at the end over a number, a line for each value of the key, and win-rates
+    less that of the least number."""
+    builder, axes = begin(len(families), 1 + len(LEVELS))
     for family, row in in_rows(builder, families, axes, ("algo", "model")):
-        for panel, metric in zip(row, LEVELS, strict=True):
+        for panel, metric in zip(row, LEVELS, strict=False):
             ladder(builder, panel, family.cells, LadderSpec(over, metric, (key,)))
+        difference_ladder(builder, row[-1], family.cells, LadderSpec(over, WIN_RATE, (key,)))
     return builder
 
 
@@ -160,12 +167,18 @@ def rows_of_levels(
     title: Sequence[str] = ("algo", "model"),
     metrics: Sequence[str] = LEVELS,
 ) -> FigureBuilder:
-    """Metrics at the end, a row for each condition. title: what names a family."""
+    """Metrics at the end, a row for each condition, and between them win-rates less that of the
+    freshest one. title: what names a family."""
     most = max(len(family.cells) for family in families)
-    height = 0.35 + 0.17 * most
-    figure_, axes = page(len(families), len(metrics), DOUBLE, height, sharey="row")
+    height = 0.6 + 0.17 * most
+    figure_, axes = page(len(families), len(metrics) + 1, DOUBLE, height, sharey="row")
     builder = FigureBuilder(figure_)
     for family, row in in_rows(builder, families, axes.tolist(), title):
-        for panel, metric in zip(row, metrics, strict=True):
+        for panel, metric in zip([row[0], *row[2:]], metrics, strict=True):
             level_rows(builder, panel, family.cells, metric, keys)
+        # Names of rows leave the first panel less room than a title takes.
+        row[0].set_title(fill(in_words(builder.group), TITLE_LETTERS))
+        paired_rows(builder, row[1], family.cells, WIN_RATE, keys)
+        for panel in row:
+            roomy_ticks(panel)
     return builder

@@ -19,7 +19,7 @@ from rlhf_lab_analysis.figures.requirement import any_two
 from rlhf_lab_analysis.statistics.crossings import Target, Times, times_to
 from rlhf_lab_analysis.statistics.survival import survival
 from rlhf_lab_analysis.statistics.targets import time_to_target
-from rlhf_lab_analysis.words import UPDATES, WALL, WIN_RATE, label
+from rlhf_lab_analysis.words import UPDATES, WALL, WIN_RATE, in_words, label
 
 # How far from SFT to the end of the freshest condition a target lies.
 TARGET_SHARE = 0.9
@@ -37,13 +37,14 @@ def that_learn(cells: Sequence[Cell]) -> list[Family]:
     "share of runs that have reached a win-rate, over wall-clock and updates",
     "Share of runs that have reached a gold win-rate, as far as all runs are known",
     any_two(WIN_RATE, WALL, UPDATES, grouping=that_learn),
+    page_of=lambda family: family.first.sweep,
 )
 def targets(families: Sequence[Family]) -> FigureBuilder:
     builder, axes = begin(len(families), 2)
     builder.lists_last = False
     for family, row in in_rows(builder, families, axes, ("algo", "model")):
         value = target_of(baseline(family))
-        row[0].set_title(f"{builder.group}, target {value:.3f}")
+        row[0].set_title(f"{in_words(builder.group)}, target {value:.3f}")
         for panel, x in zip(row, (WALL, UPDATES), strict=True):
             for cell, name in zip(family.cells, names_of(family), strict=True):
                 times = times_to(Target(WIN_RATE, value, x), cell.curves(x, WIN_RATE))

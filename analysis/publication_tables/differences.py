@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlhf_lab_analysis.comparison.claims import count_together
+from rlhf_lab_analysis.comparison.registry.looks import family_text, looks_of
 from rlhf_lab_analysis.comparison.selection import Cell, Selection
 from rlhf_lab_analysis.publication_tables.baseline import Pair, pairs
 from rlhf_lab_analysis.publication_tables.entries import (
@@ -22,17 +23,19 @@ from rlhf_lab_analysis.statistics.contrasts import difference, matched
 from rlhf_lab_analysis.statistics.decisions import Shows, options_of
 from rlhf_lab_analysis.statistics.equivalence import equivalence, tails_of
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import runs_text, seeds_of, unique
+from rlhf_lab_analysis.words import WIN_RATE, runs_text, seeds_of, unique
 
 
 @dataclass(frozen=True, eq=False)
 class Difference:
     """A condition less its baseline. value: with the interval that the verdict is read from, at
-    `level`. p: two-sided, by t, by itself; adjusted: for the comparisons of the same claim."""
+    `level`, which holds together with those of its `family`. p: two-sided, by t, by itself;
+    adjusted: for the comparisons of the same claim and its looks."""
 
     pair: Pair
     value: Measured
     level: str
+    family: str
     seeds: str
     p: float
     adjusted: float
@@ -64,6 +67,7 @@ def table_of(
             one.seeds,
             one.value,
             one.level,
+            one.family,
             Measured(one.p, digits=4),
             Measured(one.adjusted, digits=4),
             one.verdict,
@@ -75,10 +79,14 @@ def table_of(
         "with the t interval that the verdict is read from, in pairs of common seeds (Welch's "
         "where fewer than 3 are common); its level is that of two one-sided tests of the margin, "
         "or of a two-sided test where none is stated, corrected, as is the second p, for the "
-        "algorithms and models that the same change is tested with (Bonferroni)."
+        "algorithms and models that the same change is tested with, and for the looks of a claim "
+        "about it (Bonferroni)."
         f"{metric.margin_text(options.margin_of(metric.column))} {runs_text(seeds_of(cells))}."
     )
-    heads = ("baseline", "seeds", "difference", "level", "p", "p (corrected)", "verdict")
+    heads = (
+        *("baseline", "seeds", "difference", "level", "holds together with"),
+        *("p", "p (corrected)", "verdict"),
+    )
     warned += [text for one in compared for text in one.warnings]
     name = f"differences-{metric.column.replace('/', '_')}"
     columns = (*conditions.heads, *heads)
@@ -96,10 +104,12 @@ def compare(
     """The differences of all pairs that can be compared, and why the others cannot."""
     reasons = [not_compared(pair, metric) for pair in found]
     usable = [pair for pair, reason in zip(found, reasons, strict=True) if not reason]
-    counts = count_together([(pair.cell, pair.baseline) for pair in usable])
+    asked = [(pair.cell, pair.baseline) for pair in usable]
+    # Claims look at win-rates.
+    looks = looks_of(asked) if metric.column == WIN_RATE else [1] * len(asked)
     compared = [
-        one_difference(pair, metric, options, count)
-        for pair, count in zip(usable, counts, strict=True)
+        one_difference(pair, metric, options, together, times)
+        for pair, together, times in zip(usable, count_together(asked), looks, strict=True)
     ]
     return compared, [reason for reason in reasons if reason]
 
@@ -114,9 +124,12 @@ def not_compared(pair: Pair, metric: Metric) -> str:
     return ""
 
 
-def one_difference(pair: Pair, metric: Metric, options: TableOptions, count: int) -> Difference:
-    """In pairs of common seeds, by the rule of all comparisons. count: how many comparisons of the
-    same claim hold together."""
+def one_difference(
+    pair: Pair, metric: Metric, options: TableOptions, together: int, looks: int
+) -> Difference:
+    """In pairs of common seeds, by the rule of all comparisons. together: how many comparisons of
+    the same claim hold at once; looks: how often it was decided."""
+    count = together * looks
     scores, before = (cell.scores(metric.column) for cell in (pair.cell, pair.baseline))
     contrast, level = matched(scores, before), options.interval.level
     margin = options.margin_of(metric.column)
@@ -134,6 +147,7 @@ def one_difference(pair: Pair, metric: Metric, options: TableOptions, count: int
         pair,
         table_entry(estimate, metric.digits),
         estimate.basis.options.percent,
+        family_text(together, looks),
         seeds,
         p,
         min(1.0, count * p),

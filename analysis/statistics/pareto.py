@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.aggregates import MEASURES, warnings_of
 from rlhf_lab_analysis.statistics.arrays import Floats, require_finite
 from rlhf_lab_analysis.statistics.bootstrap import Weights, draws, estimate, leave_one_out
 from rlhf_lab_analysis.statistics.intervals import ends
@@ -19,6 +20,7 @@ from rlhf_lab_analysis.statistics.results import (
     require_seeds,
     size_warnings,
 )
+from rlhf_lab_analysis.statistics.scores import Scores, scores_of
 
 # For each seed of a condition (cost, quality).
 Costs = Mapping[int, tuple[float, float]]
@@ -26,23 +28,26 @@ Costs = Mapping[int, tuple[float, float]]
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """Means over seeds, whether they are on the front, and in which share of draws."""
+    """The measure of cost and quality over seeds with their intervals, whether the condition is on
+    the front of these, and in which share of draws it is."""
 
     condition: str
-    cost: float
-    quality: float
+    cost: Estimate
+    quality: Estimate
     is_on_front: bool
     membership: float
 
 
 @dataclass(frozen=True)
 class Front:
-    """All conditions by cost, and the area that they dominate up to the reference."""
+    """All conditions by cost, and the area that they dominate up to the reference. measure: of
+    costs and qualities over seeds."""
 
     points: tuple[FrontPoint, ...]
     reference: tuple[float, float]
     hypervolume: Estimate
     is_paired: bool
+    measure: str
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -75,75 +80,85 @@ def hypervolume(cost_RC: Floats, quality_RC: Floats, reference: tuple[float, flo
     return np.asarray((best * np.diff(np.concatenate([cost, edge], axis=1), axis=1)).sum(axis=1))
 
 
-def check_conditions(conditions: Mapping[str, Costs]) -> dict[str, Floats]:
-    """For each condition (seeds, 2), in the order of its seeds."""
+def check_conditions(conditions: Mapping[str, Costs]) -> dict[str, Scores]:
+    """For each condition cost and quality as two frames, in the order of its seeds."""
     if len(conditions) < 2:
         raise UserError(f"{len(conditions)} conditions: a front needs at least 2")
     found = {}
     for name, costs in conditions.items():
         require_seeds(name, [len(costs)])
-        found[name] = require_finite(name, [costs[seed] for seed in sorted(costs)], (2,))
-        if found[name].shape[1] != 2:
+        values_S2 = require_finite(name, [costs[seed] for seed in sorted(costs)], (2,))
+        if values_S2.shape[1] != 2:
             raise UserError(f"{name}: pass a pair (cost, quality) for each seed")
+        # Of one task, whose seeds stay in order: draws of all conditions go together.
+        found[name] = replace(scores_of(name, {"": values_S2}), tasks=(values_S2,))
     return found
 
 
 def front(
-    conditions: Mapping[str, Costs], reference: tuple[float, float], options: Options
+    conditions: Mapping[str, Costs],
+    reference: tuple[float, float],
+    options: Options,
+    measure: str = "iqm",
 ) -> Front:
-    """The Pareto front of means, with membership and hypervolume over draws of seeds.
+    """The Pareto front of a measure over seeds (`iqm`, `mean`), with intervals of each condition on
+    both axes, membership and hypervolume, all over the same draws of seeds.
 
     A seed's cost and quality stay together; if all conditions have the same seeds, they are drawn
-    together as well. reference: the cost and the quality beyond which nothing counts.
+    together as well. reference: the cost and the quality beyond which nothing counts. Raises
+    UserError for less than two conditions or seeds, and for an unknown measure.
     """
-    values = check_conditions(conditions)
+    if measure not in MEASURES:
+        raise UserError(f"measure={measure}: pass one of {', '.join(MEASURES)}")
+    aggregate = MEASURES[measure]
+    scores = check_conditions(conditions)
     worst = require_finite("reference", reference, (1,))
     at = (float(worst[0]), float(worst[1]))
     is_paired = len({tuple(sorted(costs)) for costs in conditions.values()}) == 1
-    sizes = tuple(len(each) for each in values.values())
+    sizes = tuple(one.seeds[0] for one in scores.values())
     units = sizes[:1] if is_paired else sizes
-
-    def means(weights: Weights) -> Floats:
-        each = [*weights] * len(values) if is_paired else weights
-        return np.stack(
-            [
-                (weight @ value) / weight.sum(axis=1, keepdims=True)
-                for weight, value in zip(each, values.values(), strict=True)
-            ],
-            axis=1,
-        )
+    many = len(scores)
 
     def statistic(weights: Weights) -> Floats:
-        cost_RC, quality_RC = np.moveaxis(means(weights), 2, 0)
-        volume_R = hypervolume(cost_RC, quality_RC, at)
-        return np.concatenate([is_on_front(cost_RC, quality_RC), volume_R[:, None]], axis=1)
+        """Of C conditions their costs, their qualities, who is on the front, and its volume."""
+        each = [*weights] * many if is_paired else weights
+        pairs_RC2 = np.stack(
+            [aggregate(one, w_RS.T) for w_RS, one in zip(each, scores.values(), strict=True)],
+            axis=1,
+        )
+        cost_RC, quality_RC = np.moveaxis(pairs_RC2, 2, 0)
+        volume_R1 = hypervolume(cost_RC, quality_RC, at)[:, None]
+        on_RC = is_on_front(cost_RC, quality_RC)
+        return np.concatenate([cost_RC, quality_RC, on_RC, volume_R1], axis=1)
 
     drawn_RM = draws(statistic, units, options, "front")
     point_M = estimate(statistic, units)
-    without = [each[:, -1:] for each in leave_one_out(statistic, units)]
-    low, high = (float(end[0]) for end in ends(point_M[-1:], drawn_RM[:, -1:], without, options))
+    # Who is on the front is counted over draws, and has no interval.
+    has_ends = np.r_[: 2 * many, 3 * many]
+    without = [each[:, has_ends] for each in leave_one_out(statistic, units)]
+    low, high = ends(point_M[has_ends], drawn_RM[:, has_ends], without, options)
     notes = () if is_paired else ("conditions have different seeds: drawn independently",)
-    basis = Basis(sizes, 1, options, (*size_warnings(sizes, options.method), *notes))
-    return Front(
-        in_order(list(values), means([np.ones((1, size)) for size in units])[0], point_M, drawn_RM),
-        at,
-        Estimate("hypervolume", float(point_M[-1]), low, high, basis),
-        is_paired,
-    )
+    bases = [one.basis(options, *warnings_of(measure, one, options)) for one in scores.values()]
 
+    def found(name: str, place: int, basis: Basis) -> Estimate:
+        end = min(place, 2 * many)
+        return Estimate(name, float(point_M[place]), float(low[end]), float(high[end]), basis)
 
-def in_order(
-    names: Sequence[str], means_C2: Floats, point_M: Floats, drawn_RM: Floats
-) -> tuple[FrontPoint, ...]:
-    """The conditions, the cheapest first."""
-    found = [
+    points = [
         FrontPoint(
             name,
-            float(means_C2[place, 0]),
-            float(means_C2[place, 1]),
-            bool(point_M[place]),
-            float(drawn_RM[:, place].mean()),
+            found(measure, place, bases[place]),
+            found(measure, many + place, bases[place]),
+            bool(point_M[2 * many + place]),
+            float(drawn_RM[:, 2 * many + place].mean()),
         )
-        for place, name in enumerate(names)
+        for place, name in enumerate(scores)
     ]
-    return tuple(sorted(found, key=lambda point: (point.cost, point.condition)))
+    whole = Basis(sizes, 1, options, (*size_warnings(sizes, options.method), *notes))
+    return Front(
+        tuple(sorted(points, key=lambda point: (point.cost.point, point.condition))),
+        at,
+        found("hypervolume", 3 * many, whole),
+        is_paired,
+        measure,
+    )

@@ -130,12 +130,12 @@ EVERY: Mapping[str, list[dict[str, Any]]] = {
     "algorithms": LADDER,
     "over_optimisation": [{"reward": "reward_model"}]
     + [{"reward": "ensemble", "combine": c} for c in ("mean", "worst")],
-    "aggregates": LADDER,
-    "improvement": LADDER,
+    "aggregates": [
+        {"updates_per_round": n, "model": m} for m in ("nano_s", "nano_m") for n in (1, 4, 16)
+    ],
     "differences": LADDER,
-    "profile": LADDER,
     "frontier": LADDER,
-    "pareto": LADDER,
+    "pareto": BY_MODE,
     "targets": LADDER,
     "scaling": LADDER,
     "staleness_rate": [

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from rlhf_lab_analysis.benchmark.__main__ import main
 from rlhf_lab_analysis.benchmark.claims import power_text
+from rlhf_lab_analysis.benchmark.gallery import one_of_each_sweep
 from rlhf_lab_analysis.benchmark.kept import (
     COLLAPSES,
     TABLES,
@@ -25,6 +27,7 @@ from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.publication_tables.escapes import markdown
 from rlhf_lab_analysis.tables.store import files
 from tests.support import table_records as made
@@ -160,7 +163,8 @@ def test_the_gallery_shows_what_the_runs_allow(
     assert main(given) == 0
     text = page.read_text()
     shown = {path.stem for path in folder.glob("*.png")}
-    assert {"claims", "pareto", "fig3_off_policy_ladder"} <= shown
+    assert {"claims", "differences", "fig3_off_policy_ladder"} <= shown
+    assert "pareto" not in shown, "both conditions cost the same"
     assert "of_before" not in shown
     for name in shown:
         assert f"![{name}](figures/benchmark/{name}.png)" in text
@@ -172,6 +176,14 @@ def test_the_gallery_shows_what_the_runs_allow(
     assert "not drawn: fig7_passes: " in capsys.readouterr().out
     sentences = [line for line in text.splitlines() if "[full caption]" in line]
     assert sentences and all(len(line.split()) < 120 for line in sentences)
+
+
+def test_the_gallery_has_one_page_of_each_sweep() -> None:
+    def page(*sweeps: str) -> DrawnFigure:
+        return DrawnFigure(Figure(), pd.DataFrame({"sweep": sweeps}), "", ())
+
+    pages = [page("a"), page("a"), page("b", "c"), page("c"), page("d")]
+    assert one_of_each_sweep(pages) == [pages[0], pages[2], pages[4]]
 
 
 def test_the_cost_of_the_kept_runs_is_known_before_any_starts(

@@ -26,7 +26,8 @@ def number(label: str, point: float, half: float, unit: Unit = Unit.points) -> N
 
 
 def decision(name: str, *numbers: Number, margin: float = 0.02, **fields: Any) -> Decision:
-    row: Any = {"text": f"The text of {name}.", "measure": "quality", "where": "", **fields}
+    known = {"text": f"The text of {name}.", "measure": "quality", "where": "", "shows": "equal"}
+    row: Any = {**known, **fields}
     answer = Answer(
         question="",
         claim=row["text"],

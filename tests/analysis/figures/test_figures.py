@@ -356,13 +356,6 @@ def test_a_target_is_reached_on_the_way_to_the_end() -> None:
     assert data["y"].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
 
 
-def test_the_profile_is_the_share_of_runs_above() -> None:
-    data = draw("profile", grid(N_LADDER)).data
-    own = data[data.condition == "N=1"]
-    for x, y in zip(own["x"], own["y"], strict=True):
-        assert y == pytest.approx(np.mean([score > x for score in (0.51, 0.52, 0.53)]))
-
-
 def test_aggregates_are_over_environments_and_count_their_runs() -> None:
     conditions = [
         {"updates_per_round": n, "model": m} for m in ("nano_s", "nano_m") for n in (1, 4)
@@ -372,6 +365,15 @@ def test_aggregates_are_over_environments_and_count_their_runs() -> None:
     means = made.data[made.data.part == "mean"].set_index("condition")["y"]
     assert means.to_dict() == pytest.approx({"N=1": 0.54, "N=4": 0.56})
     assert "12 runs of 4 conditions" in made.caption
+    # Of two environments the median is the mean, and the gap to 1 is what the mean leaves.
+    assert [panel.get_xlabel() for panel in made.figure.axes] == ["IQM", "mean"]
+    third = [{"updates_per_round": n, "model": "nano_l"} for n in (1, 4)]
+    more = draw("aggregates", grid([*conditions, *third]))
+    assert [panel.get_xlabel() for panel in more.figure.axes] == ["IQM", "mean", "median"]
+
+
+def test_aggregates_of_one_environment_are_not_drawn() -> None:
+    assert missing("aggregates", cells(grid(LADDER)))
 
 
 def test_distances_are_those_of_the_verdict_and_leave_version_0_out() -> None:
@@ -454,9 +456,12 @@ def test_labels_of_aggregates_are_apart(digits: int, name: str) -> None:
     runs = [run_of(s, parts, {"gold/win_rate": 0.8125 + step * (s / 30 - n / 10)}, "own")
             for n, parts in enumerate([{}, {"correction": name or "decoupled"}])
             for s in (1, 2, 3)]  # fmt: skip
+    runs += [run_of(s, {**parts, "model": m}, {"gold/win_rate": 0.8125 + step * s / 30}, "own")
+             for parts in ({}, {"correction": name or "decoupled"}) for m in ("nano_m", "nano_l")
+             for s in (1, 2, 3)]  # fmt: skip
     made = draw("aggregates", tables(*runs)).figure
     made.draw_without_rendering()
-    assert len(made.axes) == 4 and all(map(labels_are_apart, made.axes))
+    assert len(made.axes) == 3 and all(map(labels_are_apart, made.axes))
     assert all(len(seen_labels(panel)) > 1 for panel in made.axes)
     titles = [panel.xaxis.label.get_window_extent() for panel in made.axes]
     assert all(one.x1 < other.x0 for one, other in pairwise(titles))
@@ -544,17 +549,85 @@ def test_a_front_shows_seeds_and_interquartile_means_with_both_intervals() -> No
     assert sum(line.get_linestyle() == ":" for line in panel.lines) == 1, "sync joined to async"
 
 
-def test_a_figure_that_is_higher_than_a_page_has_several() -> None:
+def test_a_figure_of_any_runs_has_a_page_for_each_sweep() -> None:
     runs = [run_of(s, {"mode": mode}, end_of(s, 0), f"sweep {number}")
-            for number in range(6) for mode in ("sync", "async") for s in (1, 2)]  # fmt: skip
+            for number in range(3) for mode in ("sync", "async") for s in (1, 2)]  # fmt: skip
     selection = cells(tables(*runs))
-    pages = draw_pages("pareto", selection)
-    assert len(pages) == 2 and all(page.figure.get_figheight() < 10 for page in pages)
-    drawn = [one for page in pages for one in page.data["sweep"].unique()]
-    assert drawn == [f"sweep {number}" for number in range(6)], "each once"
+    for name in ("pareto", "differences", "frontier"):
+        pages = draw_pages(name, selection)
+        assert all(page.figure.get_figheight() < PAGE for page in pages)
+        drawn = [list(page.data["sweep"].unique()) for page in pages]
+        assert drawn == [[f"sweep {number}"] for number in range(3)], "each once"
     assert [page_name("pareto", place) for place in (0, 1)] == ["pareto", "pareto_2"]
     (one,) = draw_pages("pareto", selection.only(sweep="sweep 1"))
     assert set(one.data["sweep"]) == {"sweep 1"}
+
+
+def dearer(made: Record, times: float, started: str = "") -> Record:
+    """The same with so many times the FLOPs, begun at that time."""
+    rounds = [{**row, "total/flops": times * float(row["total/flops"])} for row in made.rounds]
+    return replace(made, rounds=rounds, facts=replace(made.facts, started=started, machine="m"))
+
+
+def start_of(number: int, seconds: int) -> str:
+    """When a run begins, of runs that begin so many seconds after each other."""
+    minutes, rest = divmod(number * seconds, 60)
+    return f"2026-01-01T00:{minutes:02d}:{rest:02d}+00:00"
+
+
+def two_costs(seconds: int) -> Tables:
+    """Runs of 40 seconds of two conditions, one of which takes twice the FLOPs."""
+    parts = [{"passes": t} for t in (1, 2) for _ in range(3)]
+    return tables(
+        *(dearer(run_of(place % 3 + 1, each, end_of(place % 3, 0), "own"),
+                 each["passes"], start_of(place, seconds))
+          for place, each in enumerate(parts))
+    )  # fmt: skip
+
+
+def test_seconds_of_runs_beside_each_other_are_not_drawn_and_it_is_stated_why() -> None:
+    alone, beside = draw("pareto", two_costs(40)), draw("pareto", two_costs(30))
+    every = {"x/flops", "x/wall_seconds", "x/device_hours"}
+    assert set(alone.data["x_name"]) == every and len(alone.figure.axes) == 3
+    assert set(beside.data["x_name"]) == {"x/flops"} and len(beside.figure.axes) == 1
+    text = "Not comparable: device-hours and wall-clock (s), as 5 of 6 runs ran beside others."
+    title = beside.figure.legends[0].get_title().get_text()
+    assert text in beside.caption and text in title.replace("\n", " ")
+    assert "Not comparable" not in alone.caption
+    # FLOPs are no seconds: a sweep of equal ones has a front of seconds, or none.
+    equal = [dearer(run_of(s, {"mode": m}, end_of(s, 0), "own"), 1.0, start_of(0, 1))
+             for m in ("sync", "async") for s in (1, 2)]  # fmt: skip
+    assert missing("pareto", cells(tables(*equal)))
+
+
+def test_runs_of_several_machines_are_not_compared_by_seconds() -> None:
+    runs = [dearer(run_of(s, {"passes": t}, end_of(s, 0), "own"), t, start_of(4 * s + t, 50))
+            for t in (1, 2) for s in (1, 2)]  # fmt: skip
+    runs[0] = replace(runs[0], facts=replace(runs[0].facts, machine="other"))
+    made = draw("pareto", tables(*runs))
+    assert "as runs of 2 machines" in made.caption and set(made.data["x_name"]) == {"x/flops"}
+
+
+def test_sweeps_of_one_cost_have_no_front() -> None:
+    assert missing("pareto", cells(tables(*ladder_runs())))
+
+
+def test_membership_stands_beside_marks_and_fills_them() -> None:
+    """Two conditions that are each dominated in some draws, and one in all."""
+    ends_ = {"sync": (0.50, 0.60, 0.55), "async": (0.58, 0.52, 0.56)}
+    runs = [run_of(s, {"mode": mode, "algo": "ppo"}, {**end_of(s, 0), "gold/win_rate": rate}, "own")
+            for mode, rates in ends_.items() for s, rate in enumerate(rates, start=1)]  # fmt: skip
+    made = draw("pareto", tables(*runs))
+    panel = made.figure.axes[0]
+    data = made.data[made.data.x_name == "x/flops"]
+    shares = [float(text.removeprefix("membership ")) for text in data["part"]]
+    shown = sorted(text.get_text() for text in panel.texts)
+    assert shown == sorted(f"{100 * share:.0f}" for share in shares if share >= 0.005)
+    marks = [line for line in panel.lines if line.get_markersize() == 5]
+    lightness = {str(line.get_markerfacecolor()) for line in marks}
+    assert 0 < min(shares) < 1 and len(lightness) == 2
+    wall = made.data[made.data.x_name == "x/wall_seconds"].set_index("condition")["part"]
+    assert wall["async S=1"] == "membership 1.000"
 
 
 def corrections_at(rates: tuple[float, ...], sweep: str) -> list[Record]:
@@ -606,14 +679,13 @@ def many_conditions() -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("name", ["improvement", "aggregates"])
-def test_very_many_conditions_are_drawn_in_parts_that_share_a_setting(name: str) -> None:
-    made = draw(name, grid(many_conditions(), seeds=(1, 2)))
+def test_very_many_conditions_are_drawn_in_parts_that_share_a_setting() -> None:
+    made = draw("differences", grid(many_conditions(), seeds=(1, 2)))
     groups = sorted(made.data["group"].unique())
     assert [group.rpartition(" ")[2] for group in groups] == ["beta1=0.8", "beta1=0.9"]
     for group in groups:
         rows = {text for text in made.data[made.data["group"] == group]["condition"]}
-        assert len(rows) == 18 - (name == "improvement"), "the first is what others are against"
+        assert len(rows) == 17, "the first is what others are against"
         # Parts that differ, and the one setting that these do not name.
         assert all("lr=" in row and "beta1" not in row for row in rows)
         assert "icepop S=4 lr=0.001" in rows
@@ -641,7 +713,7 @@ def test_long_names_of_rows_leave_room_for_their_panels() -> None:
         for lag in (0, 4)
     ]
     long = [each | {"correction": "none"} for each in conditions] + conditions
-    figure = draw("improvement", grid(long, seeds=(1, 2))).figure
+    figure = draw("differences", grid(long, seeds=(1, 2))).figure
     figure.draw_without_rendering()
     places = [panel.get_position() for panel in figure.axes]
     assert len(places) == 4 and len({place.x0 for place in places}) == 1, "one below the other"
@@ -671,7 +743,8 @@ def test_a_figure_is_made_of_the_runs_of_its_own_sweep_wherever_they_are() -> No
 
 
 def test_sweeps_with_sync_and_async_come_first() -> None:
-    ladder = [run_of(s, parts, end_of(s, 0), "a ladder") for parts in LADDER for s in (1, 2)]
+    ladder = [dearer(run_of(s, {"passes": t}, end_of(s, 0), "a ladder"), t)
+              for t in (1, 2) for s in (1, 2)]  # fmt: skip
     modes = [run_of(s, {"mode": m}, end_of(s, 0), "modes") for m in ("sync", "async")
              for s in (1, 2)]  # fmt: skip
     drawn = draw("pareto", tables(*ladder, *modes)).data["sweep"].unique()
@@ -681,7 +754,8 @@ def test_sweeps_with_sync_and_async_come_first() -> None:
 def test_no_legend_has_two_entries_that_look_the_same() -> None:
     modes = [run_of(s, {"mode": m}, end_of(s, 0), "modes") for m in ("sync", "async")
              for s in (1, 2)]  # fmt: skip
-    ladder = [run_of(s, parts, end_of(s, 0), "ladder") for parts in LADDER for s in (1, 2)]
+    ladder = [dearer(run_of(s, {"passes": t}, end_of(s, 0), "ladder"), t)
+              for t in (1, 2) for s in (1, 2)]  # fmt: skip
     figure = draw("pareto", tables(*modes, *ladder)).figure
     legends = [legend for panel in figure.axes if (legend := panel.get_legend())]
     assert len(legends) == 2 and not figure.legends
@@ -736,5 +810,5 @@ def test_rows_are_called_by_what_their_own_conditions_share() -> None:
     ]
     made = draw("differences", tables(*ladder, *others))
     titles = [" ".join(panel.get_title(loc="left").split()) for panel in made.figure.axes]
-    assert any(title.startswith("ppo nano_s, against N=1") for title in titles)
-    assert any(title.startswith("nano_s, against") for title in titles)
+    assert any(title.startswith("PPO 0.3M, against N=1") for title in titles)
+    assert any(title.startswith("0.3M, against") for title in titles)

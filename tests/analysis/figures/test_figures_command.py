@@ -73,7 +73,7 @@ def test_text_of_an_svg_is_text_and_marks_are_themselves(tmp_path: Path) -> None
 
 def test_widths_are_those_of_a_papers_columns() -> None:
     wide = draw(FIG3, grid(CONDITIONS)).figure
-    narrow = draw("profile", grid(CONDITIONS)).figure
+    narrow = draw("differences", grid(CONDITIONS)).figure
     assert (wide.get_figwidth(), narrow.get_figwidth()) == (6.8, 3.3)
     assert not any(
         axes.spines[side].get_visible() for axes in wide.axes for side in ("top", "right")

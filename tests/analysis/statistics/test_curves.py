@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.aggregates import aggregates
 from rlhf_lab_analysis.statistics.crossings import Target, Times, first_crossing, times_to
 from rlhf_lab_analysis.statistics.curves import (
     RunCurve,
@@ -245,6 +246,36 @@ def test_a_condition_and_its_copy_share_their_draws() -> None:
     assert [point.membership for point in made.points] == [1.0, 1.0]
 
 
+def test_the_front_is_of_the_statistic_that_its_points_have() -> None:
+    """One seed of five failed: by means `b` is no better than `a`, by middle halves it is."""
+    good = [0.90, 0.91, 0.92, 0.93]
+    made = {
+        "a": costs(*((1.0, 0.8 + place / 100) for place in range(5))),
+        "b": costs(*((2.0, quality) for quality in (*good, 0.1))),
+    }
+    by_iqm, by_mean = (front(made, (3.0, 0.0), QUICK, measure) for measure in ("iqm", "mean"))
+    assert [point.is_on_front for point in by_iqm.points] == [True, True]
+    assert [point.is_on_front for point in by_mean.points] == [True, False]
+    # Of five scores one is cut at each end.
+    assert by_iqm.points[1].quality.point == pytest.approx(np.mean(good[:3]))
+    assert by_mean.points[1].quality.point == pytest.approx(np.mean([*good, 0.1]))
+    for point in (*by_iqm.points, *by_mean.points):
+        assert point.quality.low <= point.quality.point <= point.quality.high
+        assert point.cost.low == point.cost.high == point.cost.point
+
+
+def test_intervals_of_a_front_are_those_of_the_measure_by_itself() -> None:
+    rng = np.random.default_rng(1)
+    pairs = {name: costs(*rng.normal(5, 1, (8, 2))) for name in ("a", "b")}
+    made = front(pairs, (20.0, 0.0), Options(method=Method.t))
+    for point in made.points:
+        quality = {"": [value for _, value in pairs[point.condition].values()]}
+        own = aggregates({"": quality}, Options(method=Method.t))[""]["iqm"]
+        assert (point.quality.low, point.quality.point, point.quality.high) == pytest.approx(
+            (own.low, own.point, own.high)
+        )
+
+
 def test_a_frontier_is_the_best_up_to_each_kl() -> None:
     made = frontier_of("a", [3.0, 0.0, 1.0, 2.0, 1.0], [0.6, 0.1, 0.3, 0.2, 0.4])
     assert made.x_P.tolist() == [0, 1, 2, 3]
@@ -311,6 +342,7 @@ BAD: list[tuple[str, Callable[[], object]]] = [
         ),
     ),
     ("1 conditions", lambda: front({"a": costs((1, 1), (1, 2))}, (2, 0), QUICK)),
+    ("measure=most: pass one of iqm", lambda: front({}, (2, 0), QUICK, "most")),
     (
         r"b\[0, 1\] is nan",
         lambda: front(

@@ -1,0 +1,64 @@
+"""Find how often claims looked at a difference, whose error these looks share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TypeAlias
+
+from rlhf_lab_analysis.comparison.claims import Pair
+from rlhf_lab_analysis.comparison.registry.comparisons import chosen_by, pairs
+from rlhf_lab_analysis.comparison.registry.definitions import Definition, read_registries
+from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.statistics.decisions import LEVEL, Shows, options_of
+from rlhf_lab_analysis.statistics.results import Estimate
+
+Key: TypeAlias = frozenset[tuple[str, tuple[tuple[str, str], ...]]]
+
+
+@cache
+def of_last_version() -> tuple[Definition, ...]:
+    """The claims about what a change does to the win-rate of the last version, with several
+    looks."""
+    return tuple(
+        claim
+        for one in read_registries()
+        for claim in one.claims
+        if claim.row["measure"] == "quality"
+        and "change" in claim.row
+        and claim.part is None
+        and claim.looks > 1
+    )
+
+
+def looks_of(asked: Sequence[Pair]) -> list[int]:
+    """For each comparison of a condition with its baseline the most looks of any claim about its
+    win-rate at the end; 1 where there is no claim, or one that looked once."""
+    cells = Selection(tuple(dict.fromkeys(cell for pair in asked for cell in pair)), ())
+    looks: dict[Key, int] = {}
+    for claim in of_last_version():
+        for pair, *_ in pairs(claim, chosen_by(claim, cells)):
+            looks[key_of(pair)] = max(claim.looks, looks.get(key_of(pair), 1))
+    return [looks.get(key_of(pair), 1) for pair in asked]
+
+
+def key_of(pair: Sequence[Cell]) -> Key:
+    """Two conditions, whichever sweep they are of and whichever comes first."""
+    return frozenset((cell.env, cell.setting_items) for cell in pair)
+
+
+def family_text(together: int, looks: int = 1) -> str:
+    """How many intervals hold at once: `1 of 4 comparisons, 2 looks`."""
+    family = f"1 of {together} comparisons" if together > 1 else "by itself"
+    return f"{family}, {looks} looks" if looks > 1 else family
+
+
+def family_of(claim: Definition, estimate: Estimate) -> str:
+    """The same of an interval of a claim, from its level."""
+    error, single = (1 - level for level in (estimate.basis.options.level, single_level(claim)))
+    return family_text(max(1, round(single / error / claim.looks)), claim.looks)
+
+
+def single_level(claim: Definition) -> float:
+    """The level of an interval that holds by itself, of one look."""
+    return options_of(Shows(claim.shows), 1, LEVEL).level
