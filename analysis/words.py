@@ -58,6 +58,7 @@ SETTINGS = {
     "cluster.order": ("by ", ""),
     "mode.when_stale": ("", ""),
     "episodes.tool_deadline": ("virtual s for tools: ", "every answer awaited"),
+    "episodes.tool_sigma": ("tail of tools, sigma ", "no tail of tools"),
     "run.mask_truncated": ("left out of updates", ""),
 }
 # Names of options as the field writes them. Names that are not here stay as they are.
@@ -121,6 +122,7 @@ PHRASES: dict[str, tuple[str, dict[str, str]]] = {
     "kl": ("{} KL", {}),
     "order": ("in order of {}", {}),
     "replay": ("replay by {}", {"none": "no replay"}),
+    "tool_sigma": ("tail of tools {}", {"0.0": "no tail of tools"}),
     "tool_deadline": ("{} s for tools", {"0.0": "no limit for tools"}),
     "top_k": ("top {} tokens", {"0": "all tokens"}),
 }

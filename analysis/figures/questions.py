@@ -22,6 +22,7 @@ PER, LAGS, COMBINE = "optim.schedule_per", "mode.lag_probabilities", "reward.com
 LAMBDA = "algo.lam"
 TAIL, ORDER, STALE = "cluster.length_power", "cluster.order", "mode.when_stale"
 DEADLINE, MASKED = "episodes.tool_deadline", "run.mask_truncated"
+TOOL_TAIL = "episodes.tool_sigma"
 # What changes with a tail, for equal means, and with a queue that drops.
 WITH_THEM = ("cluster.length_scale", "mode.extra_rounds")
 LEVELS = (WIN_RATE, KL)
@@ -148,6 +149,23 @@ def turns_lambda(families: Sequence[Family]) -> FigureBuilder:
 )
 def stragglers(families: Sequence[Family]) -> FigureBuilder:
     return rows_of_levels(families, (DEADLINE, MASKED))
+
+
+@figure(
+    "slow_tools",
+    "win-rate, KL and virtual seconds at the end with slow tools, by staleness",
+    "Episodes with slow tools on a virtual cluster: where each staleness ends, and how soon",
+    Requirement(
+        (TOOL_TAIL, S, *WITH_THEM),
+        (*LEVELS, VIRTUAL),
+        (TOOL_TAIL,),
+        {"mode": ("virtual",)},
+        any_of=(S,),
+    ),
+    ("slow_tools",),
+)
+def slow_tools(families: Sequence[Family]) -> FigureBuilder:
+    return rows_of_levels(families, (TOOL_TAIL, S), metrics=(*LEVELS, VIRTUAL))
 
 
 def ladders(families: Sequence[Family], over: str, key: str) -> FigureBuilder:

@@ -16,7 +16,8 @@ PARTS = {
     "lag_probabilities": "mode", "schedule_per": "optim", "combine": "reward",
     "lr": "optim", "beta1": "optim", "order": "cluster", "length_power": "cluster",
     "when_stale": "mode", "executor": "mode",
-    "tool_deadline": "episodes", "tool_seconds": "episodes", "lam": "algo",
+    "tool_deadline": "episodes", "tool_sigma": "episodes", "tool_seconds": "episodes",
+    "lam": "algo",
 }  # fmt: skip
 
 
@@ -123,6 +124,14 @@ EVERY: Mapping[str, list[dict[str, Any]]] = {
         for m, s, lam in (("sync", 0, 0.95), ("sync", 0, 1.0), ("lagged", 4, 1.0))
     ],
     "stragglers": [{"tool_seconds": 5.0, "tool_deadline": seconds} for seconds in (0, 40, 10)],
+    "slow_tools": [
+        {
+            **{"mode": "virtual", "executor": "virtual", "max_staleness": s},
+            **{"tool_seconds": 5.0, "tool_sigma": sigma},
+        }
+        for sigma in (0.0, 2.0)
+        for s in (0, 1)
+    ],
     "lag_distribution": [
         {"mode": "lagged", "max_staleness": 2, "lag_probabilities": ""},
         {"mode": "lagged", "max_staleness": 4, "lag_probabilities": "0.2,0.2,0.2,0.2,0.2"},

@@ -24,7 +24,7 @@ from tests.sweeps.test_sweeps_conf import QUESTIONS, Sweep
 pytestmark = pytest.mark.usefixtures("costly")
 
 # Of any two conditions; they take no sweep of their own.
-FOR_ANY = ("aggregates", "differences", "frontier", "pareto")
+FOR_ANY = ("differences", "frontier")
 # They are read from the figures of any runs, as win-rate over KL, and the front of cost and
 # win-rate; catching up is figure 3 of its runs. The others are read as differences of conditions.
 WITHOUT_FIGURE = (
@@ -59,6 +59,16 @@ def test_a_figure_is_drawn_of_its_sweep_at_full_scale(name: str, sweep: str) -> 
 @pytest.mark.parametrize("name", FOR_ANY)
 @pytest.mark.parametrize("sweep", [*WITHOUT_FIGURE, "reward_scale"])
 def test_figures_of_any_runs_are_drawn_at_full_scale(name: str, sweep: str) -> None:
+    assert is_whole(draw(name, full(sweep)))
+
+
+@pytest.mark.parametrize(
+    ("name", "sweep"),
+    [("pareto", "compute_optimal"), ("aggregates", "policy_scale")],
+)
+def test_figures_of_costs_and_of_environments_are_drawn_at_full_scale(
+    name: str, sweep: str
+) -> None:
     assert is_whole(draw(name, full(sweep)))
 
 
