@@ -272,8 +272,6 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=single_rollout_nano
 	$(MAKE) benchmark-sweep SWEEP=mismatch_staleness_nano
 	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano
-	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano EXTEND=1 \
-		OVERRIDES="generator.round_weights=none mode.max_staleness=16 optim.lr=1.2e-3 correction=none,estr $(THIRD_LOOK)"
 	$(MAKE) benchmark-sweep SWEEP=gradient_projection_nano
 	$(MAKE) benchmark-sweep SWEEP=off_policy_methods_nano
 	$(MAKE) benchmark-sweep SWEEP=over_provision_nano
