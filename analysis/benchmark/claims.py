@@ -14,10 +14,11 @@ from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions, decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registries
 from rlhf_lab_analysis.comparison.registry.gates import gated
+from rlhf_lab_analysis.comparison.registry.looks import family_of
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.tables.gather import gather
 
-COLUMNS = ["claim", "setting", "verdict", "numbers", "power", "runs"]
+COLUMNS = ["claim", "setting", "verdict", "numbers", "interval", "power", "runs"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +54,7 @@ def row_of(one: Decision) -> list[str]:
         made.setting,
         str(made.verdict),
         made.evidence,
+        family_of(one.claim, made.numbers[0].estimate),
         power_text(one),
         made.runs,
     ]

@@ -10,6 +10,7 @@ from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.registry.gates import Stage
+from rlhf_lab_analysis.comparison.registry.looks import family_of
 from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER, core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
@@ -20,7 +21,7 @@ from rlhf_lab_analysis.publication_tables.results import results
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.table import Tables, count
 
-HEAD = ("claim", "source", "setting", "verdict", "difference", "power", "runs")
+HEAD = ("claim", "source", "setting", "verdict", "difference", "interval", "power", "runs")
 
 
 def page(
@@ -74,7 +75,9 @@ def row(one: Decision) -> tuple[str, ...]:
     """The row of a claim in a setting."""
     made = one.answer
     verdict = str(made.verdict)
-    return made.claim, made.source, made.setting, verdict, made.evidence, power_text(one), made.runs
+    family = family_of(one.claim, made.numbers[0].estimate)
+    told = (made.claim, made.source, made.setting, verdict, made.evidence)
+    return *told, family, power_text(one), made.runs
 
 
 def distinct_text(selection: Selection) -> str:
