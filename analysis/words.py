@@ -44,7 +44,7 @@ LABELS = {
     "optim.lr": "learning rate",
 }
 # For the side of a panel, which has less room, and for heads of columns in tables and files.
-SHORT = {KL: "KL to SFT (nats)", WALL: "wall-clock (s)", VIRTUAL: "virtual wall-clock (virtual s)"}
+SHORT = {KL: "KL to SFT (nats)", WALL: "wall-clock (s)", VIRTUAL: "virtual time (virtual s)"}
 HEADS = {
     KL: "KL to SFT, nats", WALL: "wall-clock, s", VIRTUAL: "wall-clock, virtual s",
     GOLD: "gold score", PROXY: "proxy score",

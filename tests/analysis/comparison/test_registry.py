@@ -457,3 +457,15 @@ def test_the_command_lists_verdicts_and_what_waits(
     text = capsys.readouterr().out
     assert "holds" in text and "-10.0 [-15.0, -5.0] points (95%)" in text
     assert "waits for runs: other (make sweep SWEEP=off_policy_ladder_nano)" in text
+
+
+def test_claims_about_real_seconds_compare_runs_of_one_sweep() -> None:
+    """Another sweep may have runs of the same settings that shared their machine."""
+    timed = {
+        *("wall_clock", "speed_up_over_overlap"),
+        *("quality_at_equal_wall_clock", "quality_at_equal_device_hours"),
+    }
+    rows = [claim.row for one in read_registries() for claim in one.claims]
+    of_seconds = [row for row in rows if row["measure"] in timed]
+    assert of_seconds
+    assert all(row["runs"].get("sweep") == row["sweep"] for row in of_seconds)
