@@ -94,7 +94,7 @@ def half_widths(aim: Aim, spread: float, seeds: int, conditions: int) -> Floats:
     shares = (np.arange(SPREADS) + 0.5) / SPREADS
     seen = spread * np.sqrt(stats.chi2.ppf(shares, freedom) / freedom)
     level = options_of(aim.shows, aim.together, aim.level).level
-    return float(stats.t.ppf((1 + level) / 2, freedom)) * seen / np.sqrt(seeds)
+    return np.asarray(float(stats.t.ppf((1 + level) / 2, freedom)) * seen / np.sqrt(seeds))
 
 
 def chance_of_verdict(aim: Aim, spread: float, seeds: int, conditions: int = 1) -> float:
