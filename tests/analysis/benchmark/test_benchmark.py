@@ -66,7 +66,7 @@ def test_a_page_is_written_between_its_markers(
     assert "TO BE REPLACED" not in text
     # 12, 10 and 8 points: half of the interval is 4.303 times 2 / sqrt(3).
     numbers = markdown("N=16 less N=1: -10.0 [-15.0, -5.0] points (95%)")
-    assert f"| holds | {numbers} | 0.62 planned, 0.62 reached |" in text
+    assert f"| holds | {numbers} | by itself | 0.62 planned, 0.62 reached |" in text
     # 0.90, 0.92, 0.94: mean 0.92, t of 2 times 0.02 / sqrt(3), on log odds over 0.92 times 0.08.
     assert "| 0.920 [0.854, 0.958] |" in text
     assert "SWEEP=staleness_nano" in text and "on GPUs: Pythia 410m" in text
