@@ -79,7 +79,7 @@ def row_of(made: DrawnFigure, condition: str, group: str = "") -> Any:
 
 
 def test_a_lost_run_leaves_its_seed_out_of_pairs_and_is_no_other_method(whole: Tables) -> None:
-    own = whole.only(sweep="sync_async_nano", algo="ppo")
+    own = whole.only(sweep="sync_async_nano", algo="ppo", model="nano_s")
     tables = without(own, mode="async", stage_seed=3)
     selection = cells(tables)
     equal = asked(selection, "async_costs_nothing")
@@ -107,7 +107,7 @@ def test_seconds_a_round_do_not_depend_on_how_many_rounds_were_kept(
     whole: Tables, every: Selection
 ) -> None:
     """Rows of T = 1, 2 and 4 stand for 4, 2 and 1 rounds: the ledger's seconds are of a round."""
-    selection = every.only(sweep="passes_nano")
+    selection = every.only(sweep="passes_nano", model="nano_s")
     made = draw_selection("fig6_who_waits", selection)
     titles = [panel.get_title(loc="left") for panel in made.figure.axes]
     generated = [float(re.findall(r", ([\d.]+) s of generation", title)[0]) for title in titles]
@@ -166,7 +166,9 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
         value: Any = row["difference"]
         assert (drawn["low"], drawn["high"]) == pytest.approx((value.low, value.high))
         assert drawn["verdict"] == row["verdict"]
-        assert drawn["interval"] == f"{row['level']} t" == "97.5% t"
+        # Of four algorithms; N = 4 and 64 were looked at three times.
+        level = "99.17%" if n in ("N=4", "N=64") else "97.5%"
+        assert drawn["interval"] == f"{row['level']} t" == f"{level} t"
         if n in ("N=2", "N=4"):
             found = decided[f"n{n[-1]}_costs_nothing", algo]
             holds = found.answer.verdict is Verdict.holds

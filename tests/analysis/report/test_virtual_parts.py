@@ -11,6 +11,7 @@ import pytest
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.timeline import PAUSED, LaneSpan
 from rlhf_lab.runs.timeline_colours import PAUSED_LABEL
+from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures.catalogue import draw
 from rlhf_lab_analysis.report import timelines
@@ -149,11 +150,10 @@ def test_the_clock_of_a_virtual_cluster_is_an_axis_with_a_name_of_its_own() -> N
     assert "virtual s" not in Texts(html(made.tables(made.record()), Options())).text
 
 
-def test_a_front_of_virtual_runs_has_virtual_seconds() -> None:
+def test_virtual_runs_of_equal_cost_have_no_front() -> None:
     sweep = "queue_policies_nano"
-    drawn = draw("pareto", of_sweep(sweep, SWEPT, Sweep(sweep).config))
-    found = {*drawn.data["x_name"].dropna()}
-    assert found == {"x/flops", "x/updates", "x/virtual_seconds"}
+    with pytest.raises(UserError, match="pareto: it needs two conditions of a sweep"):
+        draw("pareto", of_sweep(sweep, SWEPT, Sweep(sweep).config))
 
 
 def test_files_are_read_of_no_more_runs_than_are_drawn(
