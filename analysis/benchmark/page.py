@@ -74,10 +74,16 @@ def markdown(head: Sequence[str], rows: tuple[tuple[str, ...], ...]) -> list[str
 def row(one: Decision) -> tuple[str, ...]:
     """The row of a claim in a setting."""
     made = one.answer
-    verdict = str(made.verdict)
-    family = family_of(one.claim, made.numbers[0].estimate)
-    told = (made.claim, made.source, made.setting, verdict, made.evidence)
-    return *told, family, power_text(one), made.runs
+    return (
+        made.claim,
+        made.source,
+        made.setting,
+        str(made.verdict),
+        made.evidence,
+        family_of(one.claim, made.numbers[0].estimate),
+        power_text(one),
+        made.runs,
+    )
 
 
 def distinct_text(selection: Selection) -> str:

@@ -78,18 +78,19 @@ def differ(family: Family, cost: str) -> bool:
     page_of=lambda family: family.first.sweep,
 )
 def pareto(families: Sequence[Family]) -> FigureBuilder:
-    costs = max((comparable(family) for family in families), key=len)
-    width = SINGLE if len(costs) == 1 else DOUBLE
+    costs = [comparable(family) for family in families]
+    columns = max(map(len, costs))
+    width = SINGLE if columns == 1 else DOUBLE
     # Families that differ in other parts have legends of their own, in the last column.
     has_own = len({tuple(keys_of(family)) for family in families}) > 1
-    widths = [*[1.0] * len(costs), *[LEGEND] * has_own]
+    widths = [*[1.0] * columns, *[LEGEND] * has_own]
     # Environments have budgets of their own: rows share no scale.
     figure_, axes = page(
         len(families), len(widths), width, HEIGHT, sharey="row", width_ratios=widths
     )
     builder = FigureBuilder(figure_)
-    for family, row in in_rows(builder, families, axes.tolist(), ("task", "model")):
-        drawn = comparable(family)
+    rows = in_rows(builder, families, axes.tolist(), ("task", "model"))
+    for (family, row), drawn in zip(rows, costs, strict=True):
         for panel, cost in zip(row, drawn, strict=False):
             draw_front(builder, panel, family, cost)
             panel.set_xlabel(short_label(cost))
@@ -116,9 +117,9 @@ def pareto(families: Sequence[Family]) -> FigureBuilder:
 
 def seconds_text(family: Family) -> str:
     """Why no seconds are drawn; empty if they are."""
-    barred = [short_label(cost) for cost in costs_of(family) if cost not in comparable(family)]
-    reason = why_not_comparable(family.cells)
-    return f"Not comparable: {' and '.join(barred)}, as {reason}." if barred else ""
+    timed = [short_label(cost) for cost in costs_of(family) if cost in TIMES]
+    reason = why_not_comparable(family.cells) if timed else ""
+    return f"Not comparable: {' and '.join(timed)}, as {reason}." if reason else ""
 
 
 def costs_of(family: Family) -> tuple[str, ...]:

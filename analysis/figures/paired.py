@@ -43,11 +43,10 @@ def paired(cell: Cell, first: Cell, metric: str) -> tuple[Estimate, list[int]] |
     """The mean difference of the last version with its interval, and the common seeds; None of
     fewer than two."""
     ours, theirs = cell.scores(metric), first.scores(metric)
-    common = [seed for seed in ours if seed in theirs]
-    if len(common) < PAIRS:
+    if len({*ours} & {*theirs}) < PAIRS:
         return None
-    pairs = in_pairs(*({seed: each[seed] for seed in common} for each in (ours, theirs)))
-    return difference(pairs, STUDENT), common
+    pairs = in_pairs(ours, theirs)
+    return difference(pairs, STUDENT), list(pairs.seeds)
 
 
 def note_pairs(builder: FigureBuilder) -> None:

@@ -14,17 +14,19 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
-from rlhf_lab.cli.arguments import recorded_overrides
-from rlhf_lab.cli.compose import compose
-from rlhf_lab.experiment.config import Config, typed
+from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.environment import Environment, Turn
 from rlhf_lab.types.samples import Example
 from rlhf_lab_analysis.speed.clock import Spread
-from rlhf_lab_analysis.speed.turns import plays, tokens_per_second
+from rlhf_lab_analysis.speed.turns import (
+    parser_of_episodes,
+    plays,
+    tokens_per_second,
+    with_config_of_run,
+)
 
 
 @dataclass(frozen=True)
@@ -73,16 +75,11 @@ def measure(config: Config, given: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line. Returns 0."""
-    parser = argparse.ArgumentParser(description="Time episodes whose environments are slow.")
-    parser.add_argument("run", type=Path, metavar="RUN", help="a finished run with an environment")
+    parser = parser_of_episodes("Time episodes whose environments are slow.")
     parser.add_argument("--seconds", type=float, default=0.05, help="of a step (0.05)")
     parser.add_argument("--ahead", type=int, default=8, help="episodes.decode_ahead (8)")
     parser.add_argument("--at-once", type=int, default=64, help="episodes.steps_at_once (64)")
-    parser.add_argument("--prompts", type=int, default=64, help="of a chunk (64)")
-    parser.add_argument("--size", type=int, default=4, help="episodes of each prompt (4)")
-    parser.add_argument("--repeats", type=int, default=5, help="of each side, in turns (5)")
-    given = parser.parse_args(arguments)
-    compose(lambda cfg: measure(typed(cfg), given), recorded_overrides(given.run))
+    with_config_of_run(measure, parser.parse_args(arguments))
     return 0
 
 

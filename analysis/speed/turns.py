@@ -74,14 +74,26 @@ def tokens_per_second(play: Play) -> tuple[float, Sequence[Group]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line. Returns 0."""
-    parser = argparse.ArgumentParser(description="Time episodes against turns taken together.")
+    parser = parser_of_episodes("Time episodes against turns taken together.")
+    with_config_of_run(measure, parser.parse_args(arguments))
+    return 0
+
+
+def parser_of_episodes(description: str) -> argparse.ArgumentParser:
+    """Options of a program that plays episodes with the policy of a run, side against side."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("run", type=Path, metavar="RUN", help="a finished run with an environment")
     parser.add_argument("--prompts", type=int, default=64, help="of a chunk (64)")
     parser.add_argument("--size", type=int, default=4, help="episodes of each prompt (4)")
     parser.add_argument("--repeats", type=int, default=5, help="of each side, in turns (5)")
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def with_config_of_run(
+    measure: Callable[[Config, argparse.Namespace], None], given: argparse.Namespace
+) -> None:
+    """Measure with the config that the run had."""
     compose(lambda cfg: measure(typed(cfg), given), recorded_overrides(given.run))
-    return 0
 
 
 def measure(config: Config, given: argparse.Namespace) -> None:

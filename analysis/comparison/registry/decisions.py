@@ -37,10 +37,9 @@ from rlhf_lab_analysis.statistics.results import Estimate
 @dataclass(frozen=True)
 class Decision:
     """A claim in one setting. planned: power of the plan with the seeds that there are; reached:
-    the same with the spread that the runs have. needed: seeds that would show or refute it at
-    the next look, and what they cost in core-hours; None where it is decided, and where thousands
-    would not. A
-    claim without a plan has no power."""
+    the same with the spread that the runs have. needed: seeds that would show or refute it at the
+    next look, and what they cost in core-hours; None where it is decided, and where thousands would
+    not. A claim without a plan has no power."""
 
     claim: Definition
     answer: Answer

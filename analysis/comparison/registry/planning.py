@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import starmap
 
 import numpy as np
 
@@ -37,25 +38,14 @@ def needed_for(aim: Aim, setting: Setting) -> tuple[int, float] | None:
 def least_of_parts(aim: Aim, parts: Sequence[Compared]) -> int:
     """The least number of seeds that decides a claim of these parts (`decisions.all_of`): all must
     be shown, or one refuted at the level that is corrected for their number."""
-    aims = [replace(aim, truth=mean_of(part)) for part in parts]
-    spreads = [spread_of(part) for part in parts]
-    false = [
-        least(
-            replace(one, together=len(parts) * one.together),
-            spread,
-            WANTED_POWER,
-            1,
-            chance_of_verdict,
-        )
-        for one, spread in zip(aims, spreads, strict=True)
-        if not one.is_true
-    ]
-    if false:
-        return min(false)
-    return max(
-        least(one, spread, WANTED_POWER, 1, chance_of_verdict)
-        for one, spread in zip(aims, spreads, strict=True)
-    )
+
+    def seeds(one: Aim, part: Compared) -> int:
+        return least(one, spread_of(part), WANTED_POWER, 1, chance_of_verdict)
+
+    aims = [(replace(aim, truth=mean_of(part)), part) for part in parts]
+    corrected = len(parts) * aim.together
+    refuted = [(replace(one, together=corrected), part) for one, part in aims if not one.is_true]
+    return min(starmap(seeds, refuted)) if refuted else max(starmap(seeds, aims))
 
 
 def mean_of(part: Compared) -> float:

@@ -75,12 +75,11 @@ class Asked(NamedTuple):
 @dataclass(frozen=True)
 class Conversations:
     """The conversations of a chunk's rows. calls: makes the steps of their environments. asked: the
-    actions by row that have no answer yet. cut: rows that stopped within an action since."""
+    actions by row that have no answer yet."""
 
     open_ones: Sequence[Conversation]
     calls: EnvironmentCalls
     asked: dict[int, Asked] = field(default_factory=dict)
-    cut: list[int] = field(default_factory=list)
 
     @property
     def episodes(self) -> list[OpenEpisode]:
@@ -116,7 +115,6 @@ class Conversations:
             talk = self.open_ones[action.row]
             if talk.is_cut(action):
                 talk.episode.write(action.tokens, action.logps, action.versions)
-                self.cut.append(action.row)
             else:
                 ended.append(action)
         said = [self.open_ones[action.row].said(action) for action in ended]
@@ -136,16 +134,13 @@ class Conversations:
             one.action.row: self.open_ones[one.action.row].take(one.said, turn, one.action)
             for one, turn in zip(asked, turns, strict=True)
         }
-        self.cut[:] = [row for row in self.cut if row not in rows]
         return [taken.get(row) for row in rows]
 
     def answered(self, for_one: bool) -> list[int]:
-        """The rows whose answers are there, or that need none. for_one: wait until one is. Clocks
-        decide: this is for writers whose tokens do not depend on what is written beside them."""
-        calls = [one.call for one in self.asked.values()]
-        are_ended = self.calls.ended(calls, for_one and not self.cut)
-        ended = [row for row, is_ended in zip(self.asked, are_ended, strict=True) if is_ended]
-        return [*self.cut, *ended]
+        """The rows whose answers are there. for_one: wait until one is. Clocks decide: this is for
+        writers whose tokens do not depend on what is written beside them."""
+        are_ended = self.calls.ended([one.call for one in self.asked.values()], for_one)
+        return [row for row, is_ended in zip(self.asked, are_ended, strict=True) if is_ended]
 
     def answer(
         self, actions: Sequence[Action], are_repeated: bool = False
