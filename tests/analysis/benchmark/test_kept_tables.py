@@ -176,10 +176,8 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
             ends = found.answer.numbers[0].estimate
             width = (ends.high - ends.low) / (value.high - value.low)
             assert ends.point == pytest.approx(value.point)
-            # Later looks are of the claim alone, whose interval is wider for them.
             assert found.claim.looks == {"N=2": 1, "N=4": 3}[n]
-            assert holds == is_equal if n == "N=2" else is_equal or not holds
-            assert width == pytest.approx(1) if n == "N=2" else 1.15 < width < 1.4
+            assert holds == is_equal and width == pytest.approx(1)
 
 
 def test_no_two_lines_of_a_claim_have_one_name(every: Selection) -> None:

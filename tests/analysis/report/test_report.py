@@ -337,7 +337,8 @@ def test_what_cannot_be_is_refused(folders: Path, options: list[str], said: str)
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("rlhf_lab_analysis.")]:
+    # With the package itself, whose attributes would else be the modules imported here.
+    for name in [name for name in sys.modules if name.split(".")[0] == "rlhf_lab_analysis"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(UserError, match=re.escape("pip install 'rlhf-lab[analysis]'")):
