@@ -6,6 +6,7 @@ rlhf-lab claims [SOURCE...]
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
@@ -15,7 +16,9 @@ from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions,
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registries
 from rlhf_lab_analysis.comparison.registry.gates import gated
 from rlhf_lab_analysis.comparison.registry.looks import family_of
+from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER
 from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.gather import gather
 
 COLUMNS = ["claim", "setting", "verdict", "numbers", "interval", "power", "runs"]
@@ -44,7 +47,12 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
 
 def rows_of(found: Decisions, only: str | None) -> list[list[str]]:
-    return [row_of(one) for one in found.decided if not only or only in one.claim.name]
+    return [row_of(one) for one in named(found, only)]
+
+
+def named(found: Decisions, only: str | None) -> list[Decision]:
+    """The decisions of claims whose names contain a text; all without one."""
+    return [one for one in found.decided if not only or only in one.claim.name]
 
 
 def row_of(one: Decision) -> list[str]:
@@ -66,9 +74,30 @@ def power_text(one: Decision) -> str:
     return f"{one.planned:.2f} planned, {reached} reached"
 
 
+def open_lines(decided: Sequence[Decision]) -> list[str]:
+    """What would decide each claim that cannot be decided."""
+    return [
+        f"{one.claim.name} ({one.answer.setting}): {needed_text(one)}"
+        for one in decided
+        if one.answer.verdict is Verdict.cannot_tell
+    ]
+
+
+def needed_text(one: Decision) -> str:
+    """The stage seeds and core-hours that would decide a claim at its next look."""
+    if one.needed is None:
+        return "fewer than 10,000 stage seeds do not decide it, or nothing gives their spread"
+    seeds, hours = one.needed
+    return (
+        f"{seeds} stage seeds in all, {hours:.1f} core-hours, decide it with a power of "
+        f"{WANTED_POWER:.2f} if the measured difference is the true one"
+    )
+
+
 def lines_of(found: Decisions, only: str | None) -> list[str]:
-    """What has no verdict, and why."""
+    """What has no verdict, or an open one, and why."""
     wanted = [one for one in found.waiting if not only or only in one.name]
     idle = [line for line in found.idle if not only or only in line]
     lines = [f"waits for runs: {one.name} (make sweep SWEEP={one.row['sweep']})" for one in wanted]
-    return [*idle, *lines]
+    undecided = [f"not decided: {line}" for line in open_lines(named(found, only))]
+    return [*undecided, *idle, *lines]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from rlhf_lab_analysis.benchmark.claims import power_text
+from rlhf_lab_analysis.benchmark.claims import open_lines, power_text
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
@@ -126,22 +126,9 @@ def hours_text(selection: Selection, fallen: Selection) -> str:
 
 def undecided(every: Sequence[Decision], found: Sequence[Decisions]) -> list[str]:
     """What it would take to decide the rest, and treatments that changed nothing."""
-    lines = [
-        f"- {one.claim.name} ({one.answer.setting}): {needed_text(one)}"
-        for one in every
-        if one.answer.verdict is Verdict.cannot_tell
-    ]
+    lines = [f"- {line}" for line in open_lines(every)]
     lines += [f"- {line}" for decisions in found for line in decisions.idle]
     return lines or ["Nothing."]
-
-
-def needed_text(one: Decision) -> str:
-    if one.needed is None:
-        return "no number of stage seeds below 10,000, or none that the spread of seeds gives"
-    seeds, hours = one.needed
-    return (
-        f"{seeds} stage seeds, {hours:.1f} core-hours, if the measured difference is the true one"
-    )
 
 
 def waiting(found: Sequence[Decisions]) -> list[str]:
