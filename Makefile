@@ -261,10 +261,6 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 		OVERRIDES="tuned=proximal_rloo run.updates_per_round=1,4 stage_seed=range(11,37)"
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
 		OVERRIDES="tuned=online_dpo run.updates_per_round=1,64 stage_seed=range(11,37)"
-	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
-		OVERRIDES="tuned=proximal_rloo run.updates_per_round=16 $(SECOND_LOOK)"
-	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
-		OVERRIDES="tuned=best_of_n run.updates_per_round=1,16 $(SECOND_LOOK)"
 	$(MAKE) benchmark-sweep SWEEP=catch_up_nano
 	$(MAKE) benchmark-sweep SWEEP=catch_up_nano EXTEND=1 \
 		OVERRIDES="tuned=online_dpo,ppo run.updates_per_round=1,16 $(SECOND_LOOK)"
@@ -298,8 +294,6 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=stragglers EXTEND=1 \
 		OVERRIDES="algo=ppo episodes.tool_deadline=0,10 stage_seed=range(11,25)"
 	$(MAKE) benchmark-sweep SWEEP=slow_tools
-	$(MAKE) benchmark-sweep SWEEP=slow_tools EXTEND=1 \
-		OVERRIDES="mode.max_staleness=0,4 episodes.tool_sigma=2 stage_seed=range(11,25)"
 	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano \
 		OVERRIDES="queue=completion,drop tail=none,heavy mode.max_staleness=1 $(EIGHT_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano EXTEND=1 \
