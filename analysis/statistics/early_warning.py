@@ -93,8 +93,7 @@ def concordance(courses: Sequence[Course], lead: int, seed: int = 0) -> Concorda
     fallen = [one for one in courses if one.collapse is not None]
     fallen = [one for one in fallen if (one.collapse or 0) - lead >= WINDOW - 1]
     stable = [one for one in courses if one.collapse is None]
-    wins = np.array([[pair(one, other, lead) for other in stable] for one in fallen])
-    wins = wins.reshape(len(fallen), len(stable))
+    wins = wins_of(fallen, stable, lead)
     in_pair = ~np.isnan(wins)
     rows, columns = in_pair.any(axis=1), in_pair.any(axis=0)
     wins = wins[rows][:, columns]
@@ -111,21 +110,33 @@ def concordance(courses: Sequence[Course], lead: int, seed: int = 0) -> Concorda
     return Concordance(lead, float(share(wins, *ones)[0]), float(low), float(high), *wins.shape)
 
 
-def pair(fallen: Course, stable: Course, lead: int) -> float:
-    """1 if the collapsed run's signal was the higher one, 0.5 for a tie, NaN for other strata."""
-    if fallen.stratum != stable.stratum:
-        return np.nan
-    assert fallen.collapse is not None, "it collapsed"
-    at = fallen.collapse - lead
-    own, other = fallen.mean_R[at], stable.mean_R[: at + 1][-1]
-    return 0.5 if own == other else float(own > other)
+def wins_of(fallen: Sequence[Course], stable: Sequence[Course], lead: int) -> Floats:
+    """For each collapsed and each stable run, (F, S): 1 if the collapsed one's signal was the
+    higher one, 0.5 for a tie, NaN for other strata. A stable run that ended before keeps its last
+    mean."""
+    wins_FS = np.full((len(fallen), len(stable)), np.nan)
+    for stratum in {one.stratum for one in fallen} & {one.stratum for one in stable}:
+        rows, columns = (
+            [number for number, one in enumerate(side) if one.stratum == stratum]
+            for side in (fallen, stable)
+        )
+        means = [stable[number].mean_R for number in columns]
+        longest = max(map(len, means))
+        means_SR = np.array([np.pad(one, (0, longest - len(one)), mode="edge") for one in means])
+        at_F = [(fallen[number].collapse or 0) - lead for number in rows]
+        own_F = np.array([fallen[n].mean_R[at] for n, at in zip(rows, at_F, strict=True)])
+        other_FS = means_SR[:, np.minimum(at_F, longest - 1)].T
+        own_F1 = own_F[:, None]
+        wins_FS[np.ix_(rows, columns)] = np.where(other_FS == own_F1, 0.5, other_FS < own_F1)
+    return wins_FS
 
 
 def share(wins: Floats, rows_R: Floats, columns_R: Floats) -> Floats:
     """The mean of the known pairs under weights of rows and columns, for each repetition."""
     known = ~np.isnan(wins)
-    weight_R = np.einsum("ri,ij,rj->r", rows_R, known.astype(float), columns_R)
-    total_R = np.einsum("ri,ij,rj->r", rows_R, np.where(known, wins, 0.0), columns_R)
+    # A sum over three operands at once would take their product element by element.
+    weight_R = ((rows_R @ known.astype(float)) * columns_R).sum(axis=1)
+    total_R = ((rows_R @ np.where(known, wins, 0.0)) * columns_R).sum(axis=1)
     return np.asarray(np.where(weight_R > 0, total_R / np.maximum(weight_R, 1e-300), np.nan))
 
 

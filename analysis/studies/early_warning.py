@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +75,35 @@ def by_setting(cell: Cell) -> Hashable:
     return cell.condition
 
 
-def courses_of(selection: Selection, signal: str, stratum: Stratum) -> Iterator[Course]:
-    """The course of a signal in each run, with the round at which the run collapses."""
+@dataclass(frozen=True)
+class Run:
+    """The rounds of a run, and the one at which it collapses."""
+
+    cell: Cell
+    rounds: pd.DataFrame
+    collapse: int | None
+
+
+def runs_of(selection: Selection) -> list[Run]:
+    """Every run that is long enough to be scored."""
+    found = []
     for cell in selection.cells:
         for rows in cell.recorded.values():
-            kept: pd.DataFrame = rows[rows[UPDATES].notna()]
-            if signal not in kept or len(kept) < DEFAULT.window:
-                continue
-            values = SIGNALS.get(signal, 1) * kept[signal].to_numpy(float)
-            yield Course(stratum(cell), values, collapse_at(kept[REWARD].to_numpy(float)))
+            rounds: pd.DataFrame = rows[rows[UPDATES].notna()]
+            if len(rounds) >= DEFAULT.window:
+                found.append(Run(cell, rounds, collapse_at(rounds[REWARD].to_numpy(float))))
+    return found
+
+
+def courses_of(runs: Sequence[Run], signal: str, stratum: Stratum) -> list[Course]:
+    """The course of a signal in each run that has it."""
+    return [
+        Course(
+            stratum(run.cell), SIGNALS[signal] * run.rounds[signal].to_numpy(float), run.collapse
+        )
+        for run in runs
+        if signal in run.rounds
+    ]
 
 
 def auroc_text(found: Concordance) -> str:
@@ -92,11 +113,11 @@ def auroc_text(found: Concordance) -> str:
     return f"{found.auroc:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
-def auroc_table(selection: Selection, title: str, stratum: Stratum) -> Table:
+def auroc_table(runs: Sequence[Run], title: str, stratum: Stratum) -> Table:
     """A row for each signal: AUROC at each lead."""
     rows, counts = [], dict[int, str]()
     for signal in SIGNALS:
-        courses = list(courses_of(selection, signal, stratum))
+        courses = courses_of(runs, signal, stratum)
         if not any(np.isfinite(one.signal_R).any() for one in courses):
             continue
         made = [concordance(courses, lead) for lead in LEADS]
@@ -110,11 +131,11 @@ def name_of(signal: str) -> str:
     return f"`{signal}`, {'high' if SIGNALS[signal] > 0 else 'low'}"
 
 
-def alarm_table(selection: Selection) -> Table:
+def alarm_table(runs: Sequence[Run]) -> Table:
     """A row for each signal: what it warned of when one of ten stable runs may alarm."""
     rows = []
     for signal in SIGNALS:
-        found = alarms(list(courses_of(selection, signal, by_algorithm)))
+        found = alarms(courses_of(runs, signal, by_algorithm))
         if found.collapsed:
             rows.append([name_of(signal), *alarm_texts(found)])
     columns = ["signal", "collapses warned of", "median lead, rounds", "false alarms"]
@@ -130,11 +151,10 @@ def alarm_texts(found: Alarms) -> list[str]:
     ]
 
 
-def outcomes(selection: Selection) -> tuple[int, int, list[int]]:
+def outcomes(runs: Sequence[Run]) -> tuple[int, int, list[int]]:
     """How many runs collapsed and how many did not, and the rounds of the collapses."""
-    courses = list(courses_of(selection, REWARD, by_algorithm))
-    rounds = sorted(one.collapse + 1 for one in courses if one.collapse is not None)
-    return len(rounds), len(courses) - len(rounds), rounds
+    rounds = sorted(one.collapse + 1 for one in runs if one.collapse is not None)
+    return len(rounds), len(runs) - len(rounds), rounds
 
 
 def parser() -> argparse.ArgumentParser:
@@ -147,22 +167,22 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def selection_of(sources: Sequence[str]) -> Selection:
+def scored_runs(sources: Sequence[str]) -> list[Run]:
     """The runs that are asked for. Raises UserError if none collapses, or all do."""
-    selection = cells(gather(sources or [str(TRACKED)], by=(RATE,)))
-    fallen, stable, _ = outcomes(selection)
+    runs = runs_of(cells(gather(sources or [str(TRACKED)], by=(RATE,))))
+    fallen, stable, _ = outcomes(runs)
     if not fallen or not stable:
         raise UserError(
             f"{count(fallen, 'run')} collapsed and {stable} did not: a warning is a difference "
             f"between both; pass runs such as those of `make sweep SWEEP={SWEEP}`"
         )
-    return selection
+    return runs
 
 
 def run(given: argparse.Namespace, console: Console) -> None:
     """Score every signal, and print or publish the tables."""
-    selection = selection_of(given.tables)
-    fallen, stable, rounds = outcomes(selection)
+    runs = scored_runs(given.tables)
+    fallen, stable, rounds = outcomes(runs)
     caption = (
         f"{count(fallen + stable, 'run')}: {fallen} collapsed, at rounds {rounds[0]} to "
         f"{rounds[-1]} (median {int(np.median(rounds))}), and {stable} did not."
@@ -172,12 +192,10 @@ def run(given: argparse.Namespace, console: Console) -> None:
         "over runs, by bootstrap."
     ]
     tables = [
-        auroc_table(selection, "AUROC among the runs of an algorithm", by_algorithm),
-        auroc_table(
-            selection, "AUROC among the runs of an algorithm and a staleness", by_staleness
-        ),
-        auroc_table(selection, "AUROC among the seeds of one setting", by_setting),
-        alarm_table(selection),
+        auroc_table(runs, "AUROC among the runs of an algorithm", by_algorithm),
+        auroc_table(runs, "AUROC among the runs of an algorithm and a staleness", by_staleness),
+        auroc_table(runs, "AUROC among the seeds of one setting", by_setting),
+        alarm_table(runs),
     ]
     publish(caption, notes, tables, given.docs, console)
 
