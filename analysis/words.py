@@ -49,18 +49,6 @@ HEADS = {
     KL: "KL to SFT, nats", WALL: "wall-clock, s", VIRTUAL: "wall-clock, virtual s",
     GOLD: "gold score", PROXY: "proxy score",
 }  # fmt: skip
-# Keys of the config: the words before their value, and those for having none.
-SETTINGS = {
-    "optim.schedule_per": ("rate per ", "rate per update"),
-    "mode.lag_probabilities": ("P(lag)=", "one lag"),
-    "reward.combine": ("ensemble, ", "one proxy"),
-    "cluster.length_power": ("tail of power ", "no tail"),
-    "cluster.order": ("by ", ""),
-    "mode.when_stale": ("", ""),
-    "episodes.tool_deadline": ("virtual s for tools: ", "every answer awaited"),
-    "episodes.tool_sigma": ("tail of tools, sigma ", "no tail of tools"),
-    "run.mask_truncated": ("left out of updates", ""),
-}
 # Names of options as the field writes them. Names that are not here stay as they are.
 WORDS = {
     "ppo": "PPO",
@@ -106,24 +94,29 @@ WORDS = {
     "nano_m": "1M",
     "nano_l": "4M",
 }
-# Settings in names of conditions: the words with a value, and those of the values that are none.
+# Settings by the last word of their key: the words with a value, and those of the values that are
+# none of it.
 PHRASES: dict[str, tuple[str, dict[str, str]]] = {
     "lr": ("learning rate {}", {}),
+    "schedule_per": ("rate per {}", {"none": "rate per update"}),
     "round_weights": ("weights in {}", {"none": "weights not rounded"}),
     "lora_rank": ("LoRA of rank {}", {"0": "no LoRA"}),
     "max_staleness": ("S={}", {}),
+    "when_stale": ("{}", {"none": ""}),
+    "lag_probabilities": ("P(lag)={}", {"none": "one lag"}),
     "lam": ("lambda {}", {}),
-    "length_power": ("tail of power {}", {"0.0": "no tail"}),
+    "combine": ("ensemble, {}", {"none": "one proxy"}),
+    "length_power": ("tail of power {}", {"0": "no tail", "none": "no tail"}),
     "mask_truncated": ("cut episodes left out", {"none": "cut episodes kept"}),
     "max_gradient_cosine": ("cosine up to {}", {"none": "no projection"}),
     "over_provision": ("{} times the samples", {"none": "no surplus"}),
     "buffer_rounds": ("buffer of {} rounds", {"none": "no buffer"}),
     "extra_rounds": ("{} extra rounds", {}),
     "kl": ("{} KL", {}),
-    "order": ("in order of {}", {}),
+    "order": ("in order of {}", {"none": ""}),
     "replay": ("replay by {}", {"none": "no replay"}),
-    "tool_sigma": ("tail of tools {}", {"0.0": "no tail of tools"}),
-    "tool_deadline": ("{} s for tools", {"0.0": "no limit for tools"}),
+    "tool_sigma": ("tail of tools {}", {"0": "no tail of tools", "none": "no tail of tools"}),
+    "tool_deadline": ("{} s for tools", {"0": "no limit for tools", "none": "no limit for tools"}),
     "top_k": ("top {} tokens", {"0": "all tokens"}),
 }
 SETTING = re.compile(r"(?<![\w.-])((?:[a-z]+\.)*)([a-z][a-z0-9_]*)=([^\s,;]+)")
@@ -147,6 +140,7 @@ def in_words(text: str) -> str:
 def setting_phrase(key: str, value: str) -> str:
     """A value of a setting in words; empty where there are none for its key."""
     phrase, without = PHRASES.get(key, ("", {}))
+    value = value.removesuffix(".0")
     return without.get(value, phrase.format(value))
 
 
@@ -172,11 +166,10 @@ def head(name: str) -> str:
 
 def setting_text(key: str, value: Any) -> str:
     """A value of a setting: `N=4`, `sync`, `no correction`."""
-    if key in SETTINGS:
-        before, without = SETTINGS[key]
-        # Switches need no value.
-        return (before if value is True else f"{before}{value}") if value else without
-    return part_label(key, value) or f"no {key}"
+    name = key.rpartition(".")[2]
+    if value is None or value is False:
+        return PHRASES.get(name, ("", {}))[1].get("none", f"no {key}")
+    return setting_phrase(name, str(value)) or part_label(key, value) or f"no {key}"
 
 
 def fixed(value: float, digits: int) -> str:

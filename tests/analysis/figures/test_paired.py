@@ -20,7 +20,7 @@ from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures.catalogue import draw
 from rlhf_lab_analysis.figures.comparable_time import overlapping
 from rlhf_lab_analysis.statistics.results import Basis, Estimate, Method, Options
-from rlhf_lab_analysis.words import in_words
+from rlhf_lab_analysis.words import in_words, setting_text
 from tests.support.figure_tables import end_of, run_of
 from tests.support.table_records import tables
 
@@ -93,6 +93,27 @@ def test_two_seeds_are_needed_for_a_pair() -> None:
 )
 def test_settings_are_in_words(text: str, words: str) -> None:
     assert in_words(text) == words
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("episodes.tool_deadline", 40.0, "40 s for tools"),
+        ("episodes.tool_deadline", 0.0, "no limit for tools"),
+        ("episodes.tool_deadline", None, "no limit for tools"),
+        ("run.mask_truncated", True, "cut episodes left out"),
+        ("run.mask_truncated", False, "cut episodes kept"),
+        ("optim.schedule_per", None, "rate per update"),
+        ("mode.when_stale", None, ""),
+        ("updates_per_round", 4, "N=4"),
+        ("correction", "none", "no correction"),
+        ("algo.beta", None, "no algo.beta"),
+    ],
+)
+def test_a_legend_has_the_words_of_a_name(key: str, value: Any, words: str) -> None:
+    assert setting_text(key, value) == words
+    if value in (True, 40.0):
+        assert in_words(f"grpo {key}={value}") == f"GRPO {words}"
 
 
 def test_spans_that_begin_before_the_end_of_any_before_them_are_counted() -> None:
