@@ -15,7 +15,6 @@ from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions, decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registries
 from rlhf_lab_analysis.comparison.registry.gates import gated
-from rlhf_lab_analysis.comparison.registry.looks import family_of
 from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.statistics.decisions import Verdict
@@ -62,7 +61,7 @@ def row_of(one: Decision) -> list[str]:
         made.setting,
         str(made.verdict),
         made.evidence,
-        family_of(one.claim, made.numbers[0].estimate),
+        one.family,
         power_text(one),
         made.runs,
     ]

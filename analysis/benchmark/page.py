@@ -10,7 +10,6 @@ from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.registry.gates import Stage
-from rlhf_lab_analysis.comparison.registry.looks import family_of
 from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER, core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
@@ -80,7 +79,7 @@ def row(one: Decision) -> tuple[str, ...]:
         made.setting,
         str(made.verdict),
         made.evidence,
-        family_of(one.claim, made.numbers[0].estimate),
+        one.family,
         power_text(one),
         made.runs,
     )

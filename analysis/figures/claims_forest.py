@@ -13,7 +13,6 @@ from matplotlib.transforms import blended_transform_factory
 
 from rlhf_lab_analysis.comparison.registry.answers import Number, Unit
 from rlhf_lab_analysis.comparison.registry.decisions import Decision
-from rlhf_lab_analysis.comparison.registry.looks import family_of
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.interval_rows import interval_bar
 from rlhf_lab_analysis.figures.series_style import BLUE, GREY, ORANGE, RED
@@ -224,7 +223,7 @@ def draw_line(
         "low": low,
         "high": high,
         "interval": number.estimate.basis.options.text,
-        "family": family_of(one.claim, number.estimate),
+        "family": one.family,
         "margin": margin,
         "verdict": str(verdict or BESIDE),
         "runs": one.answer.runs,

@@ -18,6 +18,7 @@ from rlhf_lab_analysis.comparison.registry.answers import (
 )
 from rlhf_lab_analysis.comparison.registry.comparisons import Compared
 from rlhf_lab_analysis.comparison.registry.definitions import Definition, Registry
+from rlhf_lab_analysis.comparison.registry.looks import family_text
 from rlhf_lab_analysis.comparison.registry.measures import Effects, Measure
 from rlhf_lab_analysis.comparison.registry.planning import needed_for, spread_of
 from rlhf_lab_analysis.comparison.registry.settings import Setting, settings_of_claim
@@ -39,13 +40,20 @@ class Decision:
     """A claim in one setting. planned: power of the plan with the seeds that there are; reached:
     the same with the spread that the runs have. needed: seeds that would show or refute it at the
     next look, and what they cost in core-hours; None where it is decided, and where thousands would
-    not. A claim without a plan has no power."""
+    not. together: comparisons whose intervals hold at once with its own. A claim without a plan has
+    no power."""
 
     claim: Definition
     answer: Answer
     planned: float | None = None
     reached: float | None = None
     needed: tuple[int, float] | None = None
+    together: int = 1
+
+    @property
+    def family(self) -> str:
+        """How many comparisons and looks share the error of each interval."""
+        return family_text(self.together, self.claim.looks)
 
 
 @dataclass(frozen=True)
@@ -96,11 +104,11 @@ def has_acted(setting: Setting) -> bool:
 def decision(claim: Definition, setting: Setting, together: int, criteria: Criteria) -> Decision:
     """The verdict in one of `together` settings, whose intervals hold at once."""
     own = replace(criteria, margin=margin_of(claim, criteria))
-    at_once = together * claim.looks
     if len(setting.parts) == 1:
-        numbers, verdict = tested(claim, setting.parts[0], at_once, own.margin)
+        numbers, verdict = tested(claim, setting.parts[0], together * claim.looks, own.margin)
     else:
         numbers, verdict = conjunction(claim, setting.parts, own.margin)
+        together = len(setting.parts) if verdict is Verdict.does_not_hold else 1
     made = answer(
         Claim(claim.row["question"], setting.parts[0].text, claim.source),
         own,
@@ -111,10 +119,10 @@ def decision(claim: Definition, setting: Setting, together: int, criteria: Crite
         setting.seeds,
     )
     if "plan" not in claim.row:
-        return Decision(claim, made)
-    at_once = at_once if len(setting.parts) == 1 else claim.looks
-    aim = aim_of(claim, claim.row["plan"]["truth"], at_once, own.margin)
-    later = replace(aim, together=at_once // claim.looks * (claim.looks + 1))
+        return Decision(claim, made, together=together)
+    shared = together if len(setting.parts) == 1 else 1
+    aim = aim_of(claim, claim.row["plan"]["truth"], shared * claim.looks, own.margin)
+    later = replace(aim, together=shared * (claim.looks + 1))
     seeds = min(len(part.effects) for part in setting.parts)
     spreads = [spread_of(part) for part in setting.parts]
     return Decision(
@@ -123,6 +131,7 @@ def decision(claim: Definition, setting: Setting, together: int, criteria: Crite
         power(aim, claim.row["plan"]["spread"], seeds),
         min(power(aim, spread, seeds) for spread in spreads) if all(spreads) else None,
         needed_for(later, setting) if verdict is Verdict.cannot_tell else None,
+        together,
     )
 
 

@@ -10,8 +10,6 @@ from rlhf_lab_analysis.comparison.claims import Pair
 from rlhf_lab_analysis.comparison.registry.comparisons import chosen_by, pairs
 from rlhf_lab_analysis.comparison.registry.definitions import Definition, read_registries
 from rlhf_lab_analysis.comparison.selection import Cell, Selection
-from rlhf_lab_analysis.statistics.decisions import LEVEL, Shows, options_of
-from rlhf_lab_analysis.statistics.results import Estimate
 
 Key: TypeAlias = frozenset[tuple[str, tuple[tuple[str, str], ...]]]
 
@@ -51,14 +49,3 @@ def family_text(together: int, looks: int = 1) -> str:
     """How many intervals hold at once: `1 of 4 comparisons, 2 looks`."""
     family = f"1 of {together} comparisons" if together > 1 else "by itself"
     return f"{family}, {looks} looks" if looks > 1 else family
-
-
-def family_of(claim: Definition, estimate: Estimate) -> str:
-    """The same of an interval of a claim, from its level."""
-    error, single = (1 - level for level in (estimate.basis.options.level, single_level(claim)))
-    return family_text(max(1, round(single / error / claim.looks)), claim.looks)
-
-
-def single_level(claim: Definition) -> float:
-    """The level of an interval that holds by itself, of one look."""
-    return options_of(Shows(claim.shows), 1, LEVEL).level

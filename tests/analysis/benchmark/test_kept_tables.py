@@ -178,6 +178,7 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
             assert ends.point == pytest.approx(value.point)
             assert found.claim.looks == {"N=2": 1, "N=4": 3}[n]
             assert holds == is_equal and width == pytest.approx(1)
+            assert found.family == drawn["family"]
 
 
 def test_no_two_lines_of_a_claim_have_one_name(every: Selection) -> None:

@@ -112,6 +112,7 @@ def test_settings_of_one_claim_hold_together(tmp_path: Path) -> None:
     assert [one.answer.numbers[0].estimate.basis.options.percent for one in found.decided] == [
         "97.5%"
     ] * 2
+    assert [one.family for one in found.decided] == ["1 of 2 comparisons"] * 2
 
 
 def test_a_claim_waits_while_there_is_one_seed(tmp_path: Path) -> None:
@@ -126,6 +127,7 @@ def test_looks_share_the_error(tmp_path: Path) -> None:
     found = decided(tmp_path, runs, looks=2)
     percents = [one.answer.numbers[0].estimate.basis.options.percent for one in found.decided]
     assert percents == ["98.75%"] * 2
+    assert [one.family for one in found.decided] == ["1 of 2 comparisons, 2 looks"] * 2
     # Two looks at one claim cost as much as two settings of it.
     once = decided(tmp_path, runs).decided[0]
     twice = only(decided(tmp_path, rungs(NOTHING, NOTHING, loss), looks=2))
@@ -158,6 +160,13 @@ def test_one_part_may_lose_more_than_others(tmp_path: Path) -> None:
     assert points == pytest.approx([0.09, 0.20])
     # Each part at its own level: all must hold.
     assert {n.estimate.basis.options.percent for n in found.answer.numbers} == {"95%"}
+    assert found.family == "by itself"
+    # That one is refuted is true of either at a shared level.
+    opposite = {"shows": "below", "plan": {"truth": -0.1, "spread": 1}}
+    refuted = only(decided(tmp_path, runs, **claim | opposite))
+    assert refuted.answer.verdict is Verdict.does_not_hold
+    assert {n.estimate.basis.options.percent for n in refuted.answer.numbers} == {"97.5%"}
+    assert refuted.family == "1 of 2 comparisons"
     assert found.answer.evidence.startswith("online_dpo less ppo, of N=16 less N=1: +9.0 ")
 
 

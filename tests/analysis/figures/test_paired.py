@@ -11,7 +11,6 @@ import pytest
 
 from rlhf_lab_analysis.comparison.registry.definitions import Definition
 from rlhf_lab_analysis.comparison.registry.looks import (
-    family_of,
     family_text,
     looks_of,
     of_last_version,
@@ -19,7 +18,6 @@ from rlhf_lab_analysis.comparison.registry.looks import (
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures.catalogue import draw
 from rlhf_lab_analysis.figures.comparable_time import overlapping
-from rlhf_lab_analysis.statistics.results import Basis, Estimate, Method, Options
 from rlhf_lab_analysis.words import in_words, setting_text
 from tests.support.figure_tables import end_of, run_of
 from tests.support.table_records import tables
@@ -148,11 +146,6 @@ def test_the_looks_of_a_claim_share_its_error(monkeypatch: pytest.MonkeyPatch) -
     assert looks_of([(second, first)]) == [3] and looks_of([(first, second)]) == [3]
     thrice = draw("differences", made).data.iloc[0]
     assert (thrice["interval"], thrice["family"]) == ("96.67% t", "by itself, 3 looks")
-    # The interval of a claim has its family by its level, whichever sides it has.
-    for shows, level in (("equal", 1 - 0.1 / 12), ("below", 1 - 0.05 / 12)):
-        basis = Basis((8,), 1, Options(level=level, method=Method.t))
-        own = Definition("n4", "a paper", cast(Any, claim | {"shows": shows}))
-        assert family_of(own, Estimate("d", 0, -1, 1, basis)) == "1 of 4 comparisons, 3 looks"
 
     module = "rlhf_lab_analysis.figures.against_first.looks_of"
     monkeypatch.setattr(module, lambda pairs: [2] * len(pairs))
