@@ -250,7 +250,6 @@ coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/st
 # For a sweep whose file has five stage seeds.
 EIGHT_SEEDS := stage_seed=1,3,4,5,6,7,8,9
 # Stage seeds that pass the gates, for claims that five did not decide.
-SECOND_LOOK := stage_seed=11,12,13,14,16,17,18,19,20,22,23,24,26,27,28,29,30,31,32,33,34
 THIRD_LOOK := stage_seed=7,8,9,11,12,13,14,16,17,18,19,20
 
 # Those of the tracked tables, which a test compares. nano_l, of which SFT takes a quarter of an hour a seed, is in one. The seconds of sync and async are compared with one job at a time.
@@ -276,8 +275,6 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano EXTEND=1 \
 		OVERRIDES="generator.round_weights=none mode.max_staleness=16 optim.lr=1.2e-3 correction=none,estr $(THIRD_LOOK)"
 	$(MAKE) benchmark-sweep SWEEP=gradient_projection_nano
-	$(MAKE) benchmark-sweep SWEEP=gradient_projection_nano EXTEND=1 \
-		OVERRIDES="optim.max_gradient_cosine=1,0.3 mode.max_staleness=16 optim.lr=1.2e-3 $(SECOND_LOOK)"
 	$(MAKE) benchmark-sweep SWEEP=off_policy_methods_nano
 	$(MAKE) benchmark-sweep SWEEP=over_provision_nano
 	$(MAKE) benchmark-sweep SWEEP=turns

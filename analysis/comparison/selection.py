@@ -166,10 +166,13 @@ class Cell:
         return pd.concat([rows.iloc[:-1], whole]) if len(rows) > 1 else whole
 
     def _numbers(self, seed: int, column: str, at_end: bool = False) -> list[float]:
-        rows = self.at_the_end(seed) if at_end else self.rows[seed]
+        rows, final = self.rows[seed], self.finals.get(seed) if at_end else None
         if column not in rows:
             raise UserError(f"{column}: {self.condition} has no such column; it has {list(rows)}")
         values = [float(value) for value in rows[column]]
+        if final is not None and values:
+            # As at_the_end, of which other columns would be thrown away.
+            values[-1] = float(final[column].iloc[0]) if column in final else math.nan
         if any(math.isnan(value) for value in values):
             versions = [int(v) for v, x in zip(rows["version"], values, strict=True) if x != x]
             raise UserError(
