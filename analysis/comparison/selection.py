@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from rlhf_lab.runs.folder import LAST
-from rlhf_lab.runs.former_names import without_unused
+from rlhf_lab.runs.former_names import ADDED, without_unused
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.conditions import LETTERS, NUMBERS, PARTS, TUNING
 from rlhf_lab_analysis.sources.record import look_up
@@ -92,15 +92,15 @@ class Cell:
         return tuple(self.settings.items())
 
     def config(self, key: str) -> Any:
-        """The value that all seeds have at a dotted key, None if none has it.
+        """The value that all seeds have at a dotted key, None if none has it. Where only some have
+        it, the others were made before it was an option, and have its first default.
 
         Raises UserError if they differ.
         """
-        found = {
-            str(value): value
-            for config in self.configs.values()
-            for value in [look_up(config, key)]
-        }
+        values = [look_up(config, key) for config in self.configs.values()]
+        if any(value is not None for value in values):
+            values = [ADDED.get(key) if value is None else value for value in values]
+        found = {str(value): value for value in values}
         if len(found) > 1:
             raise UserError(f"{self.condition}: {key} is {' and '.join(found)} in runs of it")
         return next(iter(found.values()))

@@ -215,7 +215,7 @@ def jobs_of_target() -> dict[str, list[list[str]]]:
         own = yaml.safe_load((SWEEPS / f"{sweep}.yaml").read_text())
         grid = {
             **own["hydra"]["sweeper"]["params"],
-            **dict(one.split("=") for one in given.split() if one != "$(EIGHT_SEEDS)"),
+            **dict(one.split("=") for one in given.split() if "=" in one),
         }
         # A sweep over one value, after which its jobs are named.
         grid = {key: re.sub(r"^choice\((.*)\)$", r"\1", str(of)) for key, of in grid.items()}
