@@ -30,7 +30,7 @@ def test_collapsed_runs_are_counted_and_the_boundary_is_that_of_the_runs() -> No
         assert row["low"] < TOP / (staleness + 1) < row["high"]
     assert "falls as 1 / S" in made.caption
     # The tenth round is the first of the fall; the mean of four falls below half two rounds later.
-    assert "S=0 optim.lr=0.0016 3 of 3, 12 up to 12" in made.caption
+    assert "S=0 learning rate 0.0016 3 of 3, 12 up to 12" in made.caption
     texts = [text.get_text() for text in made.figure.axes[0].texts]
     assert texts.count("3/3") == sum(y == 1 for y in fallen.values())
 
