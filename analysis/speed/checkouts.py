@@ -2,10 +2,10 @@
 
 python -m rlhf_lab_analysis.speed.checkouts OTHER [--pairs 12] [KEY=VALUE ...]
 
-OTHER is the folder of a second checkout, as `git worktree add OTHER COMMIT` makes it. Both sides
-run `rlhf-lab train KEY=VALUE ...` at the same time, in processes of their own with one thread, so
-that other work on the machine slows both. Each has its own cache of stages, at its checkout. The
-first pair makes the stages and is not counted. Seconds are those of the whole process, user and
+OTHER is the folder of a second checkout, as `git worktree add OTHER COMMIT` makes it. A pair is
+`rlhf-lab train KEY=VALUE ...` by either checkout. Both run at the same time, each in a process with
+one thread, so that other work on the machine slows both. Each checkout has its own cache of stages.
+The first pair makes the stages and is not counted. Seconds are those of the whole process, user and
 system, with its start and its imports.
 """
 
@@ -58,8 +58,10 @@ def time_pairs(other: Path, words: Sequence[str], pairs: int) -> list[tuple[floa
             try:
                 this, that = (seconds_of(run) for run in runs)
             finally:
+                # Where one side fails, the other one must be gone before its folder is.
                 for run in runs:
                     run.kill()
+                    run.wait()
         found.append((this, that))
     return found[1:]
 
@@ -77,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Time a run by two checkouts.")
     parser.add_argument("other", type=Path, help="folder of the other checkout")
     parser.add_argument("--pairs", type=int, default=12, help="runs of each that count (12)")
-    parser.add_argument("options", nargs="*", help=f"of the run, besides {' '.join(RUN)}")
+    parser.add_argument("options", nargs="*", help=f"overrides, after {' '.join(RUN)}")
     given = parser.parse_args(arguments)
     other = given.other.resolve()
     if not (other / "src" / "rlhf_lab").is_dir():
