@@ -257,6 +257,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --cost
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
+		OVERRIDES="run.updates_per_round=1,16 $(EIGHT_SEEDS) seed=2,3"
+	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
 		OVERRIDES="tuned=proximal_rloo run.updates_per_round=1,4 stage_seed=range(11,37)"
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
 		OVERRIDES="tuned=online_dpo run.updates_per_round=1,64 stage_seed=range(11,37)"

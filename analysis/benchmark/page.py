@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rlhf_lab_analysis.benchmark.claims import open_lines, power_text
+from rlhf_lab_analysis.benchmark.crossed import HEAD as CROSSED_HEAD
+from rlhf_lab_analysis.benchmark.crossed import crossed_rows
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
@@ -42,6 +44,8 @@ def page(
     for question in dict.fromkeys(one.claim.row["question"] for one in every):
         rows = tuple(row(one) for one in every if one.claim.row["question"] == question)
         lines += [f"## {question}", *markdown(HEAD, rows), ""]
+    if rows := crossed_rows(found, selection, Criteria()):
+        lines += ["## Stage seeds or RL seeds?", "", *markdown(CROSSED_HEAD, rows), ""]
     lines += ["## Not decided", "", *undecided(every, found), ""]
     lines += ["## Not run yet", "", *waiting(found), ""]
     lines += ["## Stages", "", *stage_lines(found, stages), ""]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -30,44 +30,100 @@ Seeds: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
+class Member:
+    """A run of a condition. row: of the tables' runs. versions: its evaluated versions. points: its
+    recorded rounds. final: its last version on more prompts, None if it has not been judged on
+    these."""
+
+    row: Mapping[str, Any]
+    versions: pd.DataFrame
+    points: pd.DataFrame
+    final: pd.DataFrame | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Cell:
-    """The runs of one condition in one environment and sweep, which differ in their seed alone.
+    """The runs of one condition in one environment and sweep, which differ in their seeds alone.
 
     parts: task, model, algo, mode, correction, reward, proxy, N, T, K and S by their column, and
-    the `by` keys of the tables. runs: for each seed, its row of the tables' runs. Where stages have
-    seeds of their own, these are the seeds here, as runs that share the stages are not independent:
-    numbers are means over the runs of a stage seed, and `runs` has the first. repeats: runs of each
-    seed. finals: the row of the last version on more prompts (eval.last_prompts), of seeds that
-    have one.
+    the `by` keys of the tables. members: the runs by their stage seed (0 where stages have none of
+    their own) and seed. Where stages have seeds of their own, these are the seeds of everything
+    else here, as runs that share the stages are not independent: numbers are means over the runs of
+    a stage seed.
     """
 
     sweep: str
     env: str
     condition: str
     parts: Mapping[str, Any]
-    runs: Mapping[int, Mapping[str, Any]]
-    rows: Mapping[int, pd.DataFrame]
-    recorded: Mapping[int, pd.DataFrame]
-    repeats: Mapping[int, int] = field(default_factory=dict)
-    finals: Mapping[int, pd.DataFrame] = field(default_factory=dict)
+    members: Mapping[Seeds, Member]
+    _restricted: dict[frozenset[Seeds], Cell] = field(default_factory=dict)
+
+    def restricted(self, kept: Set[Seeds]) -> Cell:
+        """The same condition with only some of its runs: itself where these are all."""
+        own = frozenset(self.members) & kept
+        if own == frozenset(self.members):
+            return self
+        if own not in self._restricted:
+            members = {seeds: one for seeds, one in self.members.items() if seeds in own}
+            self._restricted[own] = replace(self, members=members, _restricted={})
+        return self._restricted[own]
+
+    @cached_property
+    def groups(self) -> dict[int, list[Member]]:
+        """The runs of each seed, in order of their own seeds."""
+        found: dict[int, list[Member]] = {}
+        for (stage_seed, seed), one in sorted(self.members.items(), key=lambda one: one[0]):
+            found.setdefault(stage_seed or seed, []).append(one)
+        return found
+
+    @cached_property
+    def runs(self) -> dict[int, Mapping[str, Any]]:
+        """For each seed the row of its first run in the tables."""
+        return {seed: every[0].row for seed, every in self.groups.items()}
+
+    @cached_property
+    def rows(self) -> dict[int, pd.DataFrame]:
+        """The evaluated versions of each seed."""
+        return {
+            seed: mean_of([one.versions for one in every], "version")
+            for seed, every in self.groups.items()
+        }
+
+    @cached_property
+    def recorded(self) -> dict[int, pd.DataFrame]:
+        """The recorded rounds of each seed."""
+        return {seed: mean_of([one.points for one in every]) for seed, every in self.groups.items()}
+
+    @cached_property
+    def finals(self) -> dict[int, pd.DataFrame]:
+        """Of seeds that have it, the last version's row on more prompts (eval.last_prompts)."""
+        found = {
+            seed: [one.final for one in every if one.final is not None]
+            for seed, every in self.groups.items()
+        }
+        return {
+            seed: mean_of(finals, "version")
+            for seed, finals in found.items()
+            if len(finals) == len(self.groups[seed])
+        }
 
     @property
     def num_runs(self) -> int:
-        return self.runs_of(self.seeds)
+        return len(self.members)
 
     def runs_of(self, seeds: Sequence[int]) -> int:
         """How many runs these seeds have."""
-        return sum(self.repeats.get(seed, 1) for seed in seeds)
+        return sum(len(self.groups[seed]) for seed in seeds)
 
     @property
     def unit(self) -> str:
         """What `seeds` are: of the stages, or of the runs."""
-        row = next(iter(self.runs.values()))
-        return "stage seed" if seeds_of(row)[0] else "seed"
+        return "stage seed" if next(iter(self.members))[0] else "seed"
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        return tuple(sorted(self.runs))
+        return tuple(sorted(self.groups))
 
     @property
     def key(self) -> Key:
@@ -227,45 +283,32 @@ def cells(tables: Tables, unjudged: bool = False) -> Selection:
         recorded = dict.fromkeys(every, tables.points[:0]) | recorded
     found = []
     for (sweep, env, condition), group in tables.runs.groupby(KEY, sort=True, dropna=False):
-        runs: dict[Seeds, Mapping[str, Any]] = {}
+        members: dict[Seeds, Member] = {}
         for row in group.to_dict("records"):
-            if reason := why_not(row, rows, recorded, runs):
+            if reason := why_not(row, rows, recorded, members):
                 left_out.append(f"left out: {row['place']} ({reason})")
             else:
-                runs[seeds_of(row)] = {str(key): value for key, value in row.items()}
-        if runs:
-            key = (str(sweep), str(env), str(condition))
-            parts = parts_of(next(iter(runs.values())), tables.runs)
-            found.append(cell_of(key, parts, runs, (rows, recorded, finals), tables.points[:0]))
+                run = str(row["run"])
+                own = {str(key): value for key, value in row.items()}
+                points = recorded.get(run, tables.points[:0])
+                members[seeds_of(row)] = Member(own, rows[run], points, finals.get(run))
+        if members:
+            parts = parts_of(next(iter(members.values())).row, tables.runs)
+            found.append(Cell(str(sweep), str(env), str(condition), parts, members))
     return Selection(tuple(found), tuple(left_out))
 
 
-def cell_of(
-    key: Key,
-    parts: Mapping[str, Any],
-    runs: Mapping[Seeds, Mapping[str, Any]],
-    frames: tuple[Mapping[str, pd.DataFrame], ...],
-    none: pd.DataFrame,
-) -> Cell:
-    """A condition from its runs. frames: versions, recorded points and last evaluations of each.
-    none: recorded points of a run that has none."""
-    rows, recorded, finals = frames
-    groups: dict[int, list[Mapping[str, Any]]] = {}
-    for (stage_seed, seed), row in sorted(runs.items(), key=lambda one: one[0]):
-        groups.setdefault(stage_seed or seed, []).append(row)
-    ids = {unit: [str(row["run"]) for row in every] for unit, every in groups.items()}
-    return Cell(
-        *key,
-        parts,
-        {unit: every[0] for unit, every in groups.items()},
-        {unit: mean_of([rows[run] for run in every], "version") for unit, every in ids.items()},
-        {unit: mean_of([recorded.get(run, none) for run in every]) for unit, every in ids.items()},
-        {unit: len(every) for unit, every in groups.items()},
-        {
-            unit: mean_of([finals[run] for run in every], "version")
-            for unit, every in ids.items()
-            if all(run in finals for run in every)
-        },
+def in_common(*compared: Cell) -> tuple[Cell, ...]:
+    """The same conditions, in each stage seed with the runs of the seeds that all of them have
+    there: what they are compared by. A stage seed of which they have no seed in common keeps its
+    runs: the stages are common."""
+    shared = set.intersection(*(set(one.members) for one in compared))
+    stages = {stage for stage, _ in shared if stage}
+    return tuple(
+        one.restricted(
+            {seeds for seeds in one.members if seeds in shared or seeds[0] not in stages}
+        )
+        for one in compared
     )
 
 
@@ -299,7 +342,7 @@ def why_not(
     row: Mapping[Any, Any],
     rows: Mapping[str, pd.DataFrame],
     recorded: Mapping[str, pd.DataFrame],
-    runs: Mapping[Seeds, Any],
+    members: Mapping[Seeds, Any],
 ) -> str:
     """Why a run does not count; empty if it does."""
     checks: tuple[tuple[Callable[[], bool], str], ...] = (
@@ -308,7 +351,7 @@ def why_not(
         (lambda: bool(pd.isna(row["seed"])), "it has no seed"),
         (lambda: str(row["run"]) not in rows, "no version of it was judged"),
         (lambda: has_lost_rounds(row, recorded), "none of its rounds is there"),
-        (lambda: seeds_of(row) in runs, f"seed {row['seed']} is there already"),
+        (lambda: seeds_of(row) in members, f"seed {row['seed']} is there already"),
     )
     return next((reason for fails, reason in checks if fails()), "")
 

@@ -20,7 +20,7 @@ from rlhf_lab_analysis.comparison.registry.definitions import Definition
 from rlhf_lab_analysis.comparison.registry.labels import between, change_text
 from rlhf_lab_analysis.comparison.registry.rows import PartRow
 from rlhf_lab_analysis.comparison.registry.sizes import by_size
-from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.comparison.selection import Cell, Selection, in_common
 
 # Rates are chosen for each algorithm by itself: algorithms are compared with their own.
 OF_ALGORITHM = ("optim.lr",)
@@ -135,9 +135,9 @@ def beside(
     criteria: Criteria,
 ) -> Compared:
     """What a value of the part has more than another one."""
-    first, second = group[after], group[other]
+    cells = in_common(*group[after], *group[other])
+    first, second = cells[: len(group[after])], cells[len(group[after]) :]
     label, text = f"{after}{between(claim)}{other}", claim.row["text"]
-    cells = (*first, *second)
     if len(first) == 1:
         return Compared(label, effect(claim.measure, first[0], second[0], criteria), cells, text)
     own, theirs = (effect(claim.measure, one[0], one[1], criteria) for one in (first, second))

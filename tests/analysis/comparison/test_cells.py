@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.comparison.selection import cells, in_common
 from rlhf_lab_analysis.sources.record import Record
-from tests.support.table_records import config, record, tables
+from tests.support.table_records import config, evals, record, tables
 
 LATER = "optim.max_gradient_cosine"
 
@@ -32,3 +32,40 @@ def test_a_setting_that_differs_within_a_condition_is_refused() -> None:
     (cell,) = cells(tables(run(1), run(2, max_gradient_cosine=0.5))).cells
     with pytest.raises(UserError, match=r"max_gradient_cosine is 1\.0 and 0\.5 in runs of it"):
         cell.config(LATER)
+
+
+def staged(stage_seed: int, seed: int, per_round: int = 1, win_rate: float = 0.5) -> Record:
+    """A run whose last version has a win-rate."""
+    own = config(seed, per_round=per_round) | {"stage_seed": stage_seed}
+    judged = evals(metrics={"gold/win_rate": win_rate})
+    name = f"n{per_round}-{stage_seed}-{seed}"
+    return replace(record(name, seed, evals=judged), config=own, run=name, place=f"runs/{name}")
+
+
+def test_numbers_are_means_over_the_seeds_of_a_stage_seed() -> None:
+    (cell,) = cells(tables(staged(3, 1), staged(3, 2, win_rate=0.75), staged(4, 1))).cells
+    assert cell.seeds == (3, 4) and cell.unit == "stage seed" and cell.num_runs == 3
+    assert cell.scores("gold/win_rate") == {3: 0.625, 4: 0.5}
+    assert cell.runs_of([3]) == 2 and cell.runs[3]["seed"] == 1
+
+
+def test_conditions_are_compared_by_the_seeds_that_all_have() -> None:
+    """N = 1 has two seeds of stage seed 3, of which N = 4 has the first: the other is no part of
+    the difference. Of stage seed 4 they have none in common, and 5 is of one of them alone."""
+    fresh = [staged(3, 1), staged(3, 2, win_rate=0.75), staged(4, 1), staged(5, 1)]
+    old = [staged(3, 1, 4), staged(4, 2, 4)]
+    found = cells(tables(*fresh, *old))
+    one, four = (found.one(updates_per_round=n) for n in (1, 4))
+    assert one and four
+    ours, theirs = in_common(one, four)
+    assert theirs is four
+    assert sorted(ours.members) == [(3, 1), (4, 1), (5, 1)]
+    assert ours.scores("gold/win_rate") == {3: 0.5, 4: 0.5, 5: 0.5}
+    assert in_common(one, one) == (one, one) and in_common(one, four)[0] is ours
+
+
+def test_runs_without_stage_seeds_keep_the_seeds_that_one_condition_alone_has() -> None:
+    runs = [record(f"r{seed}", seed) for seed in (1, 2)]
+    other = replace(record("r3", 3), config=config(3, per_round=4))
+    one, four = cells(tables(*runs, other)).cells
+    assert in_common(one, four) == (one, four)

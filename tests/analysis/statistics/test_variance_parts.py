@@ -1,0 +1,60 @@
+"""Parts of the variance of a number over stage seeds crossed with seeds of the run."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.variance_parts import variance_parts
+
+
+def table(y_RC: np.ndarray) -> dict[int, dict[int, float]]:
+    return {row: dict(enumerate(map(float, of_row))) for row, of_row in enumerate(y_RC)}
+
+
+def test_parts_by_hand() -> None:
+    # Means of rows 1, 4, 7 and of columns 3, 5; what is left is +-1, which is 0 on average.
+    rest_RC = np.array([[1, -1], [-1, 1], [0, 0]])
+    parts = variance_parts(table(np.array([[0, 2], [3, 5], [6, 8]]) + rest_RC))
+    # Mean squares: rows 2 * 9 = 18, columns 3 * 2 = 6 (means 3 and 5), rest 4 / 2 = 2.
+    assert parts.rows == pytest.approx(math.sqrt((18 - 2) / 2))
+    assert parts.columns == pytest.approx(math.sqrt((6 - 2) / 3))
+    assert parts.rest == pytest.approx(math.sqrt(2))
+    assert parts.share == pytest.approx(8 / (8 + 2))
+    tops = [stats.f.isf(tail, 2, 2) for tail in (0.025, 0.975)]
+    ends = [(9 / top - 1) / (9 / top - 1 + 2) for top in tops]
+    assert (parts.low, parts.high) == pytest.approx((max(0.0, ends[0]), ends[1]))
+    assert parts.p_columns == pytest.approx(float(stats.f.sf(3, 1, 2)))
+    # Four seeds leave 8 + 2 / 4 of the variance 8 + 2 of one.
+    assert parts.worth(4) == pytest.approx(10 / 8.5) and parts.worth(1) == 1
+
+
+def test_the_interval_of_the_share_covers() -> None:
+    draw = np.random.default_rng(0)
+    covered = 0
+    for _ in range(400):
+        y_RC = draw.normal(size=(8, 1)) + 2 * draw.normal(size=(1, 3)) + draw.normal(size=(8, 3))
+        parts = variance_parts(table(y_RC), 0.9)
+        covered += parts.low <= 0.5 <= parts.high
+    # Of 400 at 90%: four standard errors are 0.06.
+    assert abs(covered / 400 - 0.9) < 0.06
+
+
+def test_numbers_without_any_rest_are_of_their_rows() -> None:
+    parts = variance_parts(table(np.array([[1.0, 1.0], [2.0, 2.0]])))
+    assert (parts.share, parts.low, parts.high, parts.rest, parts.p_columns) == (1, 1, 1, 0, 1)
+    alike = variance_parts(table(np.ones((2, 2))))
+    assert (alike.rows, alike.share, alike.worth(3)) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [{1: {1: 0.0, 2: 0.0}}, {1: {1: 0.0}, 2: {1: 0.0}}, {1: {1: 0.0, 2: 1.0}, 2: {1: 0.0}}],
+)
+def test_what_is_not_crossed_is_refused(numbers: dict[int, dict[int, float]]) -> None:
+    with pytest.raises(UserError, match="pass two or more stage seeds that have the same"):
+        variance_parts(numbers)
