@@ -30,6 +30,7 @@ install()
 
 if TYPE_CHECKING:
     from rlhf_lab.experiment.config import Config
+    from rlhf_lab_analysis.tables.table import Tables
     from tests.support.in_memory import Result
 
     MakeConfig = Callable[..., Config]
@@ -52,21 +53,24 @@ if importlib.util.find_spec("hypothesis"):
 
 # Tests that use one of these fixtures may train, draw, or start programs: they are not quick, nor
 # are those that `make test` leaves out.
-HEAVY = {"cache", "processes", "costly"}
+HEAVY = {"cache", "processes", "costly", "kept_benchmark"}
 LEFT_OUT = {"slow", "gpu", "oracle", "vllm", "slurm", "browser"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by the fixtures that they use. Tests of processes are one group of pytest-xdist,
-    so that they do not starve each other; those that share what is made once a process are a group
-    for each file. Groups come first: the rest fills the other worker."""
+    so that they do not starve each other, and so are those of the kept benchmark, which is read
+    once; those that share what else is made once a process are a group for each file. Groups come
+    first: the rest fills the other worker."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if not fixtures & HEAVY and not LEFT_OUT & {mark.name for mark in item.iter_markers()}:
             item.add_marker("quick")
         if "processes" in fixtures:
             item.add_marker(pytest.mark.xdist_group("processes"))
+        elif "kept_benchmark" in fixtures:
+            item.add_marker(pytest.mark.xdist_group("kept_benchmark"))
         elif {"finished", "costly", "config_of"} & fixtures:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
@@ -90,6 +94,14 @@ def processes() -> None:
 def costly() -> None:
     """For files whose tests draw, start programs or servers, or share what takes seconds to make:
     one worker runs them all."""
+
+
+@pytest.fixture(scope="session")
+def kept_benchmark() -> Tables:
+    """The tracked benchmark's tables, which take half a minute to read: not to be changed."""
+    from rlhf_lab_analysis.benchmark.kept import load_benchmark
+
+    return load_benchmark()
 
 
 @pytest.fixture(scope="session", autouse=True)

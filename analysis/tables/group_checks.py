@@ -8,7 +8,7 @@ from typing import Any
 
 from rlhf_lab.runs.former_names import with_former_defaults, without_added, without_unused
 from rlhf_lab_analysis.sources.axes import VersionAxes, clock_of
-from rlhf_lab_analysis.sources.record import MAPPINGS, Record, Row, Source, flat_config
+from rlhf_lab_analysis.sources.record import MAPPINGS, Record, Row, Source, flat_config, look_up
 from rlhf_lab_analysis.tables.frames import Placed, metric_names
 
 # Groups of config keys that do not change the training: output paths, trackers, checkpoints, data.
@@ -119,15 +119,15 @@ def differing_runs(
     group_of: Callable[[Placed], tuple[str, ...]] = environment,
 ) -> RunProblems:
     """Yield runs for which `of` returns another text than for most of their group."""
-    groups: dict[tuple[str, ...], list[Placed]] = {}
+    groups: dict[tuple[str, ...], list[tuple[Placed, str]]] = {}
     for run in runs:
-        if of(run):
-            groups.setdefault(group_of(run), []).append(run)
+        if text := of(run):
+            groups.setdefault(group_of(run), []).append((run, text))
     for group in groups.values():
-        (usual, count), *_ = Counter(of(run) for run in group).most_common()
-        for run in group:
-            if of(run) != usual:
-                yield run, f"{name} {of(run)}, but {usual} in {count} of {len(group)} runs"
+        ((usual, count),) = Counter(text for _, text in group).most_common(1)
+        for run, text in group:
+            if text != usual:
+                yield run, f"{name} {text}, but {usual} in {count} of {len(group)} runs"
 
 
 def check_config(runs: Sequence[Placed]) -> RunProblems:
@@ -170,8 +170,8 @@ def evaluation_settings(record: Record) -> str:
     """The settings with which a run's unlabelled versions were judged; "" if none was judged."""
     rows: list[Row] = [row for row in record.evals if not row.get("label")]
     settings = {", ".join(f"{k}={row[k]}" for k in JUDGED_WITH if k in row) for row in rows}
-    config = flat_config(record.config)
-    with_ = [f"{key}={config[key]}" for key in ("judge.name", "eval.temperature") if key in config]
+    named = {key: look_up(record.config, key) for key in ("judge.name", "eval.temperature")}
+    with_ = [f"{key}={value}" for key, value in named.items() if value is not None]
     return " and ".join(sorted(settings)) + "".join(f", {text}" for text in with_) if rows else ""
 
 

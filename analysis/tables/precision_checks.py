@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlhf_lab_analysis.sources.record import flat_config
+from rlhf_lab_analysis.sources.record import look_up
 from rlhf_lab_analysis.tables.frames import Placed
 from rlhf_lab_analysis.tables.group_checks import RunProblems, differing_runs
 
@@ -28,5 +28,5 @@ def check_precision(runs: Sequence[Placed]) -> RunProblems:
 
 def precision_settings(run: Placed) -> tuple[str, ...]:
     """The environment of a run, and its settings of devices and types of numbers."""
-    config = flat_config(run.record.config)
-    return (run.place.env, *(str(config.get(key)) for key in PRECISION_KEYS))
+    config = run.record.config
+    return (run.place.env, *(str(look_up(config, key)) for key in PRECISION_KEYS))

@@ -30,6 +30,7 @@ from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.publication_tables.escapes import markdown
 from rlhf_lab_analysis.tables.store import files
+from rlhf_lab_analysis.tables.table import Tables
 from tests.support import table_records as made
 from tests.support.question_records import Made
 
@@ -196,11 +197,13 @@ def test_the_cost_of_the_kept_runs_is_known_before_any_starts(
     assert "ladder: 3 runs, 0.03 core-hours" in capsys.readouterr().out
 
 
-def test_the_committed_benchmark_is_whole_small_and_what_its_page_says() -> None:
+def test_the_committed_benchmark_is_whole_small_and_what_its_page_says(
+    kept_benchmark: Tables,
+) -> None:
     paths = (TABLES, COLLAPSES, weak_of(TABLES))
     size = sum(place.stat().st_size for path in paths for place in files(path).values())
     assert size < 10e6
-    tables, registries = load_benchmark(), read_registries()
+    tables, registries = kept_benchmark, read_registries()
     weak = load_weak()
     assert weak is not None
     # Trained, whatever the gates made of their stages: of the proxies of nano_l one is too weak.

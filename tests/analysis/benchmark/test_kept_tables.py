@@ -15,7 +15,7 @@ import yaml
 
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.experiment.registry import conf_folder
-from rlhf_lab_analysis.benchmark.kept import COLLAPSES, load_benchmark, load_weak
+from rlhf_lab_analysis.benchmark.kept import COLLAPSES, load_weak
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria, Unit
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all, decide_claim
 from rlhf_lab_analysis.comparison.registry.definitions import (
@@ -46,8 +46,8 @@ CHANGED = {"run.oversample"}
 
 
 @pytest.fixture(scope="module")
-def whole() -> Tables:
-    return load_benchmark()
+def whole(kept_benchmark: Tables) -> Tables:
+    return kept_benchmark
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark
 from rlhf_lab_analysis.benchmark.timeline_picture import (
     SYNC_ROUNDS,
     async_spans,
@@ -16,14 +15,15 @@ from rlhf_lab_analysis.benchmark.timeline_picture import (
     write_timeline_picture,
 )
 from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.tables.table import Tables
 
 pytestmark = pytest.mark.usefixtures("costly")
 
 
 def test_both_modes_share_the_seconds_and_the_trainer_of_async_lags_its_generator(
-    tmp_path: Path,
+    tmp_path: Path, kept_benchmark: Tables
 ) -> None:
-    selection = cells(load_benchmark(TABLES))
+    selection = cells(kept_benchmark)
     sync, concurrent = runs_of_modes(selection)
     above = sync_spans(sync)
     end = max(span.end for span in above)

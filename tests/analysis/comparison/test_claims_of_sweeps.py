@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from rlhf_lab_analysis.benchmark.kept import load_benchmark, load_collapses
+from rlhf_lab_analysis.benchmark.kept import COLLAPSES, TABLES
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all, decide_claim
 from rlhf_lab_analysis.comparison.registry.definitions import (
@@ -22,6 +23,7 @@ from rlhf_lab_analysis.comparison.registry.definitions import (
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.statistics.decisions import Verdict
+from rlhf_lab_analysis.tables.store import files
 from tests.support import table_records as made
 from tests.support.question_records import Made
 from tests.support.sweep_tables import of_sweep
@@ -106,10 +108,10 @@ def test_adapters_are_compared_at_the_rate_of_each() -> None:
 
 
 def waiting() -> dict[str, list[Definition]]:
-    """The claims of nano sweeps that no kept run decides yet, by their sweep."""
-    collapses = load_collapses()
-    assert collapses is not None
-    kept = {*load_benchmark().runs["sweep"], *collapses.runs["sweep"]}
+    """The claims of nano sweeps that no kept run decides yet, by their sweep. Every process of
+    pytest calls it while it collects tests, so it reads no more than the names of sweeps."""
+    places = [files(path)["runs"] for path in (TABLES, COLLAPSES)]
+    kept = {name for place in places for name in pd.read_parquet(place, columns=["sweep"])["sweep"]}
     found: dict[str, list[Definition]] = {}
     for registry in read_registries():
         for claim in registry.claims:
