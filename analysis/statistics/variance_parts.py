@@ -6,6 +6,7 @@ Two-way analysis of variance without replication, both ways random (Searle, Case
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ import numpy as np
 from scipy import stats
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.statistics.arrays import Floats
+from rlhf_lab_analysis.statistics.intervals import mean_ends
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,9 @@ class VarianceParts:
     """Standard deviations of the parts of a number, in its unit; a part whose estimate is negative
     is 0. rows: of the stage seeds. columns: of the seeds, which all stage seeds have in common.
     rest: of what is left. share: of rows in rows and rest, with its exact interval. p_columns:
-    probability of columns that differ as much where seeds have nothing in common."""
+    probability of columns that differ as much where seeds have nothing in common. mean: of all
+    numbers. of_stages: half the width of its t interval over stage seeds, which holds for the seeds
+    that there are. of_both: the same if another experiment drew other seeds too."""
 
     rows: float
     columns: float
@@ -29,32 +34,70 @@ class VarianceParts:
     low: float
     high: float
     p_columns: float
-
-    def worth(self, repeats: int) -> float:
-        """How many stage seeds with one seed each are as good as one with so many seeds."""
-        whole = self.rows**2 + self.rest**2
-        return whole / (self.rows**2 + self.rest**2 / repeats) if whole else 1.0
+    mean: float
+    of_stages: float
+    of_both: float
 
 
-def variance_parts(
-    numbers: Mapping[int, Mapping[int, float]], level: float = 0.95
-) -> VarianceParts:
-    """numbers: by stage seed and seed. Raises UserError unless there are two or more of both and
-    each stage seed has the same seeds."""
+@dataclass(frozen=True)
+class MeanSquares:
+    """Of rows, columns and what is left, each with its degrees of freedom."""
+
+    rows: float
+    columns: float
+    rest: float
+    free: tuple[int, int, int]
+
+    def error(self) -> tuple[float, float]:
+        """Standard error of the mean of all numbers, where rows and columns are both drawn, and its
+        degrees of freedom by Satterthwaite (1946). A part that is estimated as negative is 0, and
+        then the larger of the other two is all there is."""
+        parts = [
+            (self.rows, self.free[0]),
+            (self.columns, self.free[1]),
+            (-self.rest, self.free[2]),
+        ]
+        if min(self.rows, self.columns) <= self.rest:
+            parts = [max(parts[:2], key=lambda one: one[0])]
+        square = sum(part for part, _ in parts)
+        freedom = square**2 / sum(part**2 / free for part, free in parts) if square else 1.0
+        return math.sqrt(square / ((self.free[0] + 1) * (self.free[1] + 1))), freedom
+
+
+def grid_of(numbers: Mapping[int, Mapping[int, float]]) -> Floats:
+    """Numbers by stage seed and seed as rows and columns (R, C). Raises UserError unless there are
+    two or more of both and each stage seed has the same seeds."""
     seeds = [sorted(one) for one in numbers.values()]
     if len(numbers) < 2 or len(seeds[0]) < 2 or any(one != seeds[0] for one in seeds):
         raise UserError(
             f"seeds of the stage seeds are {seeds}: pass two or more stage seeds that have the "
             "same two or more seeds"
         )
-    y_RC = np.array([[one[seed] for seed in seeds[0]] for one in numbers.values()])
+    return np.array([[one[seed] for seed in seeds[0]] for one in numbers.values()])
+
+
+def mean_squares(y_RC: Floats) -> MeanSquares:
+    """Of a table with one number in each place."""
     num_rows, num_columns = y_RC.shape
     row_R, column_C = y_RC.mean(axis=1), y_RC.mean(axis=0)
     rest_RC = y_RC - row_R[:, None] - column_C + y_RC.mean()
     free = (num_rows - 1, num_columns - 1, (num_rows - 1) * (num_columns - 1))
-    of_rows = num_columns * float(row_R.var(ddof=1))
-    of_columns = num_rows * float(column_C.var(ddof=1))
-    of_rest = float((rest_RC**2).sum()) / free[2]
+    return MeanSquares(
+        num_columns * float(row_R.var(ddof=1)),
+        num_rows * float(column_C.var(ddof=1)),
+        float((rest_RC**2).sum()) / free[2],
+        free,
+    )
+
+
+def variance_parts(
+    numbers: Mapping[int, Mapping[int, float]], level: float = 0.95
+) -> VarianceParts:
+    """numbers: by stage seed and seed, as `grid_of` takes them."""
+    y_RC = grid_of(numbers)
+    num_rows, num_columns = y_RC.shape
+    squares = mean_squares(y_RC)
+    of_rows, of_columns, of_rest, free = squares.rows, squares.columns, squares.rest, squares.free
     parts = (max(0.0, of_rows - of_rest) / num_columns, max(0.0, of_columns - of_rest) / num_rows)
     if not of_rest:
         share = low = high = float(of_rows > 0)
@@ -68,8 +111,13 @@ def variance_parts(
         )
         share, low, high = (share_of(one, num_columns) for one in (ratio, *ends))
         p_columns = float(stats.f.sf(of_columns / of_rest, free[1], free[2]))
+    mean, row_R = float(y_RC.mean()), y_RC.mean(axis=1)
+    error, freedom = squares.error()
     return VarianceParts(
-        parts[0] ** 0.5, parts[1] ** 0.5, of_rest**0.5, share, low, high, p_columns
+        *(parts[0] ** 0.5, parts[1] ** 0.5, of_rest**0.5),
+        *(share, low, high, p_columns, mean),
+        mean_ends(row_R.tolist(), level)[1] - mean,
+        float(stats.t.ppf((1 + level) / 2, freedom)) * error,
     )
 
 

@@ -160,9 +160,11 @@ def values_of(cells: Sequence[Cell], part: str) -> str:
 
 
 def runs_of(seeds: Mapping[Cell, Sequence[int]]) -> str:
-    """How many runs and which seeds."""
+    """How many runs and which seeds, and how many RL seeds if stage seeds have several."""
     all_seeds = sorted({seed for own in seeds.values() for seed in own})
     runs = sum(cell.runs_of(own) for cell, own in seeds.items())
     named = ", ".join(map(str, all_seeds))
     unit = next(iter(seeds)).unit
-    return f"{count(runs, 'run')}, {count(len(all_seeds), unit)} ({named})"
+    several = {seed for cell, own in seeds.items() for stage, seed in cell.members if stage in own}
+    more = f", {len(several)} RL seeds" if len(several) > 1 else ""
+    return f"{count(runs, 'run')}, {count(len(all_seeds), unit)} ({named}){more}"

@@ -59,7 +59,7 @@ def test_a_stage_seed_counts_once_however_many_seeds_it_has(tmp_path: Path) -> N
     (found,) = decide_all(registry, selection, Criteria()).decided
     estimate = found.answer.numbers[0].estimate
     assert estimate.point == pytest.approx(-(0.03 + 0.11) / 2)
-    assert found.answer.runs == "8 runs, 2 stage seeds (3, 4)"
+    assert found.answer.runs == "8 runs, 2 stage seeds (3, 4), 2 RL seeds"
     # Of Student's t with 1 degree of freedom at 97.5%: two means, 0.03 and 0.11.
     assert estimate.high - estimate.point == pytest.approx(12.706204736 * 0.04)
 
@@ -74,6 +74,9 @@ def test_the_page_has_a_row_for_runs_that_are_crossed(tmp_path: Path) -> None:
     # Rows of -3 and -11 points, columns of -6 and -8, and nothing left.
     assert shown["between stage seeds"] == "5.66 points"
     assert shown["between RL seeds"].startswith("1.41 points") and shown["rest"] == "0.00 points"
+    assert shown["mean of each RL seed"] == "-6.0, -8.0"
+    # 12.7 standard errors: means of stage seeds are 3 and 11.
+    assert shown["over stage seeds"] == "-7.0 [-57.8, +43.8] (95%)"
 
 
 def test_runs_of_one_seed_a_stage_seed_have_no_row(tmp_path: Path) -> None:

@@ -41,7 +41,13 @@ def wheel_of(name: str, folder: Path) -> None:
 @pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    "names", ["machine,parity,bits", "generation,update,weights", "overlap,tenants,learning"]
+    "names",
+    [
+        "machine,generation,update,weights",
+        # Minutes each, of what other tests have too: runs in every mode, and overlap.
+        pytest.param("parity,bits", marks=pytest.mark.slow),
+        pytest.param("overlap,tenants,learning", marks=pytest.mark.slow),
+    ],
 )
 def test_all_sections_pass_on_the_cpu_of_a_bare_machine(tmp_path: Path, names: str) -> None:
     python = bare_python(tmp_path / "python")

@@ -29,8 +29,12 @@ def test_parts_by_hand() -> None:
     ends = [(9 / top - 1) / (9 / top - 1 + 2) for top in tops]
     assert (parts.low, parts.high) == pytest.approx((max(0.0, ends[0]), ends[1]))
     assert parts.p_columns == pytest.approx(float(stats.f.sf(3, 1, 2)))
-    # Four seeds leave 8 + 2 / 4 of the variance 8 + 2 of one.
-    assert parts.worth(4) == pytest.approx(10 / 8.5) and parts.worth(1) == 1
+    assert parts.mean == 4
+    # Means of rows are 3 apart: their standard deviation is 3. Over both, 18 + 6 - 2 of 6 numbers.
+    assert parts.of_stages == pytest.approx(float(stats.t.ppf(0.975, 2)) * 3 / math.sqrt(3))
+    freedom = 22**2 / (18**2 / 2 + 6**2 / 1 + 2**2 / 2)
+    expected = float(stats.t.ppf(0.975, freedom)) * math.sqrt(22 / 6)
+    assert parts.of_both == pytest.approx(expected)
 
 
 def test_the_interval_of_the_share_covers() -> None:
@@ -48,7 +52,19 @@ def test_numbers_without_any_rest_are_of_their_rows() -> None:
     parts = variance_parts(table(np.array([[1.0, 1.0], [2.0, 2.0]])))
     assert (parts.share, parts.low, parts.high, parts.rest, parts.p_columns) == (1, 1, 1, 0, 1)
     alike = variance_parts(table(np.ones((2, 2))))
-    assert (alike.rows, alike.share, alike.worth(3)) == (0, 0, 1)
+    assert (alike.rows, alike.share, alike.of_both) == (0, 0, 0)
+
+
+def test_an_interval_over_stage_seeds_holds_for_the_seeds_that_there_are() -> None:
+    """Of numbers around 0 of which seeds have a part in common, that over both covers 0."""
+    draw = np.random.default_rng(1)
+    covered = np.zeros(2)
+    for _ in range(400):
+        y_RC = draw.normal(size=(8, 1)) + draw.normal(size=(1, 6)) + draw.normal(size=(8, 6))
+        parts = variance_parts(table(y_RC), 0.9)
+        covered += [abs(parts.mean) <= half for half in (parts.of_stages, parts.of_both)]
+    # Satterthwaite's degrees of freedom are an approximation.
+    assert covered[0] / 400 < 0.85 and abs(covered[1] / 400 - 0.9) < 0.06
 
 
 @pytest.mark.parametrize(
