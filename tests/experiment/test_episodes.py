@@ -214,7 +214,7 @@ def test_a_free_run_takes_weights_at_any_token_and_is_replayed(
     ],
     ids=["lagged", "partial_turns", "over_provision", "partial", "over_provision_in_turns"],
 )
-@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("rounds", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_run_goes_on_where_it_was_stopped(
     make_config: MakeConfig,
     finished: Finished,

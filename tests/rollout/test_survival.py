@@ -102,9 +102,14 @@ WITH_EPISODES = {
     "tokens": ("mode=partial", "mode.segment_tokens=5", "mode.max_staleness=2"),
     "recycled": ("mode=partial", "mode.segment_tokens=5", "mode.over_provision=1.5"),
 }
+# A run is killed twenty times: `make test` has those that keep most beside the trainer.
+KILLED = ("sync", "process", "recycled", "episodes-turns")
 RUNS = [
-    *(pytest.param((*SHORT, *MODES[mode]), id=mode) for mode in MODES),
-    *(pytest.param((*EPISODES, *WITH_EPISODES[m]), id=f"episodes-{m}") for m in WITH_EPISODES),
+    pytest.param(options, id=name, marks=() if name in KILLED else pytest.mark.slow)
+    for name, options in {
+        **{mode: (*SHORT, *MODES[mode]) for mode in MODES},
+        **{f"episodes-{mode}": (*EPISODES, *WITH_EPISODES[mode]) for mode in WITH_EPISODES},
+    }.items()
 ]
 
 
