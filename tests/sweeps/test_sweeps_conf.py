@@ -34,9 +34,14 @@ NANO = "_nano"
 QUESTIONS = sorted(name.removesuffix(NANO) for name in NAMES if name.endswith(NANO))
 # Their full forms are not on TL;DR.
 OTHER_TASKS = {"chats", "prompt_pools", "verified_answers"}
-# A real model that a laptop trains: there is no smaller form that could follow instructions. And a
-# world of nano models alone.
-OF_ONE_SIZE = ["instructions_smollm2", "slow_tools", "stragglers", "turns", "turns_lambda"]
+# RL seeds that go with the stage seeds.
+OWN_SEEDS = "own_rl_seeds"
+# A real model that a laptop trains: there is no smaller form that could follow instructions. And
+# worlds of nano models alone.
+OF_ONE_SIZE = [
+    *("instructions_smollm2", OWN_SEEDS, "slow_tools"),
+    *("stragglers", "turns", "turns_lambda"),
+]
 SEEDS = ["1", "2", "3", "4", "5"]
 # Of the tracked benchmark: those whose stages pass its gates, and one run of each.
 STAGE_SEEDS = ["1", "3", "4", "5", "6", "7", "8", "9"]
@@ -149,7 +154,11 @@ def test_a_sweep_says_its_question_and_pairs_its_conditions_by_seed(name: str) -
     assert asked_of_hydra(name).mode.name == "MULTIRUN"
     # Hydra makes the product, so that every condition has all seeds.
     if "stage_seed" in sweep.swept:
-        assert sweep.swept["seed"] == ["1"]
+        if name == OWN_SEEDS:
+            seeds = [sweep.config(f"stage_seed={stage}").seed for stage in (1, 3)]
+            assert "seed" not in sweep.swept and seeds == [101, 103]
+        else:
+            assert sweep.swept["seed"] == ["1"]
         assert sweep.swept["stage_seed"] == OTHER_STAGES.get(name, STAGE_SEEDS)
     else:
         assert sweep.swept["seed"] == SEEDS

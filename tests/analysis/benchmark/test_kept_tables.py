@@ -255,7 +255,11 @@ def test_the_gates_stop_the_seed_that_made_verdicts_undecided(whole: Tables) -> 
     # 15 is of the second look, and 21 to 36 of the third.
     assert weak is not None
     is_larger = weak.runs["proxy"] == "nano_l"
-    assert set(weak.runs[~is_larger]["stage_seed"]) == {2, 15, 21, 25, 35, 36}
+    # Of 9 the proxy is too weak with other kernels, by which runs of other RL seeds were computed.
+    first = weak.runs[~is_larger & (weak.runs["seed"] == 1)]
+    assert set(first["stage_seed"]) == {2, 15, 21, 25, 35, 36}
+    others = weak.runs[weak.runs["seed"] > 1]
+    assert set(others["stage_seed"]) == {9} and others["kernels"].str.startswith("AVX2").all()
     # Of stage seed 8 the larger proxy alone is too weak.
     assert set(weak.runs[is_larger]["stage_seed"]) == {8}
     # Other tasks have no gates.
