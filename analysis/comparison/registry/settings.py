@@ -108,7 +108,8 @@ def groups_of(claim: Definition, chosen: Selection) -> Iterator[tuple[Group, Any
     units: list[tuple[Cell, ...]] = [(cell,) for cell in drop_shared(chosen.cells)]
     if "change" in claim.row:
         units = [(after, before) for ((before, after), *_) in pairs(claim, chosen)]
-    for unit in units:
+    # Another sweep may have an algorithm at another rate: that of the claim's own sweep is meant.
+    for unit in sorted(units, key=lambda one: one[0].sweep != claim.row["sweep"]):
         group = groups.setdefault(rest_of(unit[0], free), {})
         group.setdefault(value_of(unit[0], name), unit)
     for group in groups.values():
