@@ -57,7 +57,7 @@ class Cell:
     condition: str
     parts: Mapping[str, Any]
     members: Mapping[Seeds, Member]
-    _restricted: dict[frozenset[Seeds], Cell] = field(default_factory=dict)
+    _restricted: dict[frozenset[Seeds], Cell] = field(default_factory=dict, init=False)
 
     def restricted(self, kept: Set[Seeds]) -> Cell:
         """The same condition with only some of its runs: itself where these are all."""
@@ -66,7 +66,7 @@ class Cell:
             return self
         if own not in self._restricted:
             members = {seeds: one for seeds, one in self.members.items() if seeds in own}
-            self._restricted[own] = replace(self, members=members, _restricted={})
+            self._restricted[own] = replace(self, members=members)
         return self._restricted[own]
 
     @cached_property

@@ -89,12 +89,7 @@ def join_conditions(first: Cell, second: Cell, position: tuple[str, Column]) -> 
             f"{name} has other settings in {place_of(second)} than in {place_of(first)}: pass one "
             "of them"
         )
-    return replace(
-        first,
-        runs={**first.runs, **second.runs},
-        rows={**first.rows, **second.rows},
-        recorded={**first.recorded, **second.recorded},
-    )
+    return replace(first, members={**first.members, **second.members})
 
 
 def place_of(cell: Cell, seed: int | None = None) -> str:

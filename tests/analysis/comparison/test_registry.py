@@ -491,3 +491,25 @@ def test_claims_about_real_seconds_compare_runs_of_one_sweep() -> None:
     of_seconds = [row for row in rows if row["measure"] in timed]
     assert of_seconds
     assert all(row["runs"].get("sweep") == row["sweep"] for row in of_seconds)
+
+
+def test_an_algorithm_that_other_sweeps_have_at_another_rate_is_that_of_the_claims_sweep(
+    tmp_path: Path,
+) -> None:
+    """compute_optimal_nano has online DPO at four times the rate of the ladder, and comes first."""
+    runs = [
+        replace(run, config={**run.config, "optim": {**run.config["optim"], "lr": rate}})
+        for sweep, algo, rate, ends in (
+            (LADDER["sweep"], "ppo", 1e-4, HIGH),
+            ("a_sweep", "online_dpo", 4e-4, less(HIGH, (-0.2, -0.2, -0.2))),
+            (LADDER["sweep"], "online_dpo", 1e-4, less(HIGH, (0.05, 0.04, 0.06))),
+        )
+        for run in Made(algo=algo, sweep=sweep).runs(ends)
+    ]
+    runs = [replace(run, run=f"{run.run} {n}", place=f"runs/{n}") for n, run in enumerate(runs)]
+    against = {"algo": {"after": "ppo", "before": ["online_dpo"]}}
+    plan = {"truth": 0.05, "spread": 0.02}
+    claim = {"change": None, "each": None, "against": against, "shows": "above", "plan": plan}
+    found = only(decided(tmp_path, runs, **claim))
+    assert found.answer.evidence.startswith("ppo less online_dpo: +5.0 ")
+    assert found.answer.verdict is Verdict.holds
