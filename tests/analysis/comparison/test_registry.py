@@ -343,7 +343,7 @@ def test_runs_of_one_stage_seed_count_once(tmp_path: Path) -> None:
     # -5, -10 and -15 points: a standard deviation of 5.
     half = T2 * 0.05 / math.sqrt(3)
     assert (estimate.point, estimate.high - estimate.point) == pytest.approx((-0.10, half))
-    assert found.answer.runs == "12 runs, 3 stage seeds (1, 3, 4)"
+    assert found.answer.runs == "12 runs, 3 stage seeds (1, 3, 4), 2 RL seeds"
 
 
 def test_seeds_of_one_side_alone_have_no_part_in_the_answer(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_seeds_of_one_side_alone_have_no_part_in_the_answer(tmp_path: Path) -> N
         run for seed in (1, 3, 4) for run in map_stage(Made(per_round=16).runs((0.6, 0.7)), seed)
     ]
     found = only(decided(tmp_path, [*fresh, *old]))
-    assert found.answer.runs == "12 runs, 3 stage seeds (1, 3, 4)"
+    assert found.answer.runs == "12 runs, 3 stage seeds (1, 3, 4), 2 RL seeds"
 
 
 def map_stage(runs: Sequence[Record], stage_seed: int) -> list[Record]:

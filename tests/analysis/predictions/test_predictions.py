@@ -185,7 +185,7 @@ def test_the_tracked_predictions_are_what_their_runs_say(
     text = capsys.readouterr().out
     assert "known when written: 0 of 4 inside" in text and "waits for runs" in text
     assert main(["--remake"]) == 0
-    assert "ppo_n16_nano_l: 0.835 [0.789, 0.873] (95%); made again 0.835" in capsys.readouterr().out
+    assert "grpo_s8: 0.822 [0.796, 0.845] (95%); made again 0.822" in capsys.readouterr().out
 
 
 def test_wrong_files_end_the_command_with_their_reason(

@@ -397,6 +397,7 @@ EXPORTS = [
     documented("benchmark.md", "python -m rlhf_lab_analysis.tables analysis/benchmark/"),
 ]
 LADDER = "off_policy_ladder_nano"
+OTHER_SEEDS = "own_rl_seeds"
 ALGORITHMS = ("best_of_n", "online_dpo", "ppo", "proximal_rloo")
 
 
@@ -422,9 +423,11 @@ def test_the_kept_tables_have_one_setting_a_name_and_every_documented_name(
     for algo in ALGORITHMS:
         names = of_algorithm(algo)
         assert [*names] == ["N=1", "N=64"]
-        for name in names.values():
+        for legend, name in names.items():
             records = held["tldr_nano-nano_s", name]
-            assert {one.facts.sweep for one in records} == {LADDER}
+            # The same settings with other RL seeds.
+            others = {OTHER_SEEDS} if legend == "N=1" else set()
+            assert {one.facts.sweep for one in records} == {LADDER, *others}
     if by:
         ladder = [one for one in kept_records if one.facts.sweep == LADDER]
         of_ladder = {(place_of(one.record).env, one.condition)
@@ -435,8 +438,9 @@ def test_the_kept_tables_have_one_setting_a_name_and_every_documented_name(
 def test_the_documented_command_gives_the_numbers_of_the_tracked_benchmark(
     tmp_path: Path, kept_records: tuple[Record, ...]
 ) -> None:
-    """Of all kept tables, for each algorithm: every stage seed counts, no run of another setting
-    does, and the end is that on more prompts. 304 of 344 runs were taken for repetitions of one
+    """Of all kept tables, for each algorithm: every run counts, none of another setting does, and
+    the end is that on more prompts. rlops knows no stage seeds: where these have several RL seeds,
+    its mean is over the runs. 304 of 344 runs were taken for repetitions of one
     seed, 21 were pooled with longer ones, and the last row was that of the prompts of the way."""
     package = copy_of_package(tmp_path)
     asked = {
@@ -458,16 +462,20 @@ def test_the_documented_command_gives_the_numbers_of_the_tracked_benchmark(
     arguments = [*own[:place], *filters, *own[place:]]
     rlops(tmp_path, "rlops", *arguments, "--output-filename", str(out))
     ends = row_of(out.with_suffix(".csv"))
-    kept = cells(load_benchmark()).only(sweep=LADDER)
-    counts = {}
+    kept = cells(load_benchmark()).only(sweep=[LADDER, OTHER_SEEDS])
+    scores: dict[str, list[float]] = {}
     for cell in kept.cells:
         legend = f"{cell.parts['algo']} N={cell.parts['updates_per_round']}"
-        if legend in ends:
-            scores = [*cell.scores("gold/win_rate").values()]
-            assert ends[legend] == f"{np.mean(scores):.2f} ± {np.std(scores):.2f}", legend
-            counts[legend] = len(scores)
-    assert counts == {legend: 8 for legend in asked.values()} | {
-        "online_dpo N=1": 29, "online_dpo N=64": 29, "proximal_rloo N=1": 29,
+        for seeds in cell.members if legend in ends else ():
+            (score,) = cell.restricted({seeds}).scores("gold/win_rate").values()
+            scores.setdefault(legend, []).append(score)
+    for legend, of_runs in scores.items():
+        assert ends[legend] == f"{np.mean(of_runs):.2f} ± {np.std(of_runs):.2f}", legend
+    # Of N = 1 two more RL seeds in 7 stage seeds, and 7 RL seeds of their own.
+    assert {legend: len(of_runs) for legend, of_runs in scores.items()} == {
+        "ppo N=1": 29, "ppo N=64": 8, "best_of_n N=1": 29, "best_of_n N=64": 8,
+        "online_dpo N=1": 50, "online_dpo N=64": 29, "proximal_rloo N=1": 50,
+        "proximal_rloo N=64": 8,
     }  # fmt: skip
 
 

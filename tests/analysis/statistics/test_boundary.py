@@ -133,7 +133,9 @@ def test_the_unit_of_rates_moves_rates_alone() -> None:
     assert 1000 * one.rates[4].point == pytest.approx(other.rates[4].point, rel=1e-3)
 
 
-@pytest.mark.parametrize(("name", "slope"), [(LINE, -1.0), (FLAT, 0.0)])
+@pytest.mark.parametrize(
+    ("name", "slope"), [(LINE, -1.0), pytest.param(FLAT, 0.0, marks=pytest.mark.slow)]
+)
 def test_slopes_are_held_at_their_level_and_the_line_is_not_rejected(
     name: str, slope: float
 ) -> None:
