@@ -92,7 +92,9 @@ def row(one: Decision) -> tuple[str, ...]:
 def distinct_text(selection: Selection) -> str:
     """How many different training runs these are: sweeps share conditions, and runs of the same
     settings and seed count once in every comparison."""
-    runs = [(cell.env, cell.setting_items, seed) for cell in selection.cells for seed in cell.seeds]
+    runs = [
+        (cell.env, cell.setting_items, seeds) for cell in selection.cells for seeds in cell.members
+    ]
     twice = len(runs) - len({*runs})
     if not twice:
         return "No two of them have the same settings and seeds."

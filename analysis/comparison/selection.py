@@ -298,7 +298,7 @@ def cells(tables: Tables, unjudged: bool = False) -> Selection:
     return Selection(tuple(found), tuple(left_out))
 
 
-def in_common(*compared: Cell) -> tuple[Cell, ...]:
+def with_common_seeds(*compared: Cell) -> tuple[Cell, ...]:
     """The same conditions, in each stage seed with the runs of the seeds that all of them have
     there: what they are compared by. A stage seed of which they have no seed in common keeps its
     runs: the stages are common."""

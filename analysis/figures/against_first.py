@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from rlhf_lab_analysis.comparison.claims import Pair, count_together
 from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.comparison.registry.looks import family_text, looks_of
-from rlhf_lab_analysis.comparison.selection import Cell, in_common
+from rlhf_lab_analysis.comparison.selection import Cell, with_common_seeds
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.grouping import baseline, by_algo, keys_of, names_of
@@ -54,7 +54,7 @@ def differences(families: Sequence[Family]) -> FigureBuilder:
     at_once = iter(together * looks for together, looks in families_)
 
     def compare(cell: Cell, first: Cell) -> Estimate:
-        contrast = matched(*(one.scores(WIN_RATE) for one in in_common(cell, first)))
+        contrast = matched(*(one.scores(WIN_RATE) for one in with_common_seeds(cell, first)))
         verdicts.append(equivalence(contrast, MARGIN, together=next(at_once)))
         return verdicts[-1].difference
 

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from rlhf_lab_analysis.comparison.families import Family, order, value_of
-from rlhf_lab_analysis.comparison.selection import Cell, in_common
+from rlhf_lab_analysis.comparison.selection import Cell, with_common_seeds
 from rlhf_lab_analysis.figures.families import group_by
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.grouping import rank
@@ -42,7 +42,7 @@ def difference_name(metric: str) -> str:
 def paired(cell: Cell, first: Cell, metric: str) -> tuple[Estimate, list[int]] | None:
     """The mean difference of the last version with its interval, and the common seeds; None of
     fewer than two."""
-    ours, theirs = (one.scores(metric) for one in in_common(cell, first))
+    ours, theirs = (one.scores(metric) for one in with_common_seeds(cell, first))
     if len({*ours} & {*theirs}) < PAIRS:
         return None
     pairs = in_pairs(ours, theirs)
@@ -169,7 +169,7 @@ def paired_band(
         first = first_of(family.cells, cell)
         if cell is first:
             continue
-        ours, theirs = (by_x(one, xy) for one in in_common(cell, first))
+        ours, theirs = (by_x(one, xy) for one in with_common_seeds(cell, first))
         common = [seed for seed in ours if seed in theirs]
         if len(common) < PAIRS:
             continue

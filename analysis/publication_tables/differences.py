@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rlhf_lab_analysis.comparison.claims import count_together
 from rlhf_lab_analysis.comparison.registry.looks import family_text, looks_of
-from rlhf_lab_analysis.comparison.selection import Cell, Selection, in_common
+from rlhf_lab_analysis.comparison.selection import Cell, Selection, with_common_seeds
 from rlhf_lab_analysis.publication_tables.baseline import Pair, pairs
 from rlhf_lab_analysis.publication_tables.entries import (
     Entry,
@@ -130,7 +130,7 @@ def one_difference(
     """In pairs of common seeds, by the rule of all comparisons. together: how many comparisons of
     the same claim hold at once; looks: how often it was decided."""
     count = together * looks
-    compared = in_common(pair.cell, pair.baseline)
+    compared = with_common_seeds(pair.cell, pair.baseline)
     scores, before = (cell.scores(metric.column) for cell in compared)
     contrast, level = matched(scores, before), options.interval.level
     margin = options.margin_of(metric.column)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.comparison.selection import Cell, Selection, in_common
+from rlhf_lab_analysis.comparison.selection import Cell, Selection, with_common_seeds
 from rlhf_lab_analysis.publication_tables.baseline import pairs
 from rlhf_lab_analysis.publication_tables.entries import (
     Entry,
@@ -71,7 +71,7 @@ def cost_of(
     entry, warnings = over_seeds(spent, "mean", options.interval, Metric(axis).digits)
     if baseline is None or not baseline.has(axis) or min(len(spent), len(baseline.seeds)) < 2:
         return entry, None, warnings
-    spent, before = (one.at_end(axis) for one in in_common(cell, baseline))
+    spent, before = (one.at_end(axis) for one in with_common_seeds(cell, baseline))
     if min(*spent.values(), *before.values()) <= 0:
         return entry, None, (*warnings, f"{cell.condition}: a cost of 0 has no ratio")
     if all(min(costs.values()) == max(costs.values()) for costs in (before, spent)):

@@ -20,6 +20,7 @@ from rlhf_lab_analysis.statistics.results import (
     require_seeds,
     size_warnings,
 )
+from rlhf_lab_analysis.statistics.variance_parts import mean_squares
 
 # For each seed what each of its prompts gave: 1 for a win, 0.5 for a tie, 0 for a loss.
 Wins: TypeAlias = Mapping[int, ArrayLike]
@@ -81,12 +82,7 @@ def rows_of(wins: Wins, prompts_are_shared: bool) -> list[Floats]:
 def variances_shared(wins_SP: Floats) -> Variances:
     """Seeds and prompts crossed: analysis of variance of two factors, negative parts as 0."""
     seeds, prompts = wins_SP.shape
-    centre = wins_SP.mean()
-    by_seed, by_prompt = wins_SP.mean(axis=1), wins_SP.mean(axis=0)
-    rest_SP = wins_SP - by_seed[:, None] - by_prompt + centre
-    rest = float((rest_SP**2).sum()) / ((seeds - 1) * (prompts - 1))
-    seed = max(0.0, float(by_seed.var(ddof=1)) - rest / prompts)
-    prompt = max(0.0, float(by_prompt.var(ddof=1)) - rest / seeds)
+    seed, prompt, rest = mean_squares(wins_SP).variances()
     return Variances(seed, prompt, rest, seed / seeds, prompt / prompts, rest / (seeds * prompts))
 
 

@@ -48,6 +48,12 @@ class MeanSquares:
     rest: float
     free: tuple[int, int, int]
 
+    def variances(self) -> tuple[float, float, float]:
+        """The variance that rows, columns and the rest add to one number; 0 for a negative one."""
+        num_rows, num_columns = self.free[0] + 1, self.free[1] + 1
+        rows, columns = (max(0.0, one - self.rest) for one in (self.rows, self.columns))
+        return rows / num_columns, columns / num_rows, self.rest
+
     def error(self) -> tuple[float, float]:
         """Standard error of the mean of all numbers, where rows and columns are both drawn, and its
         degrees of freedom by Satterthwaite (1946). A part that is estimated as negative is 0, and
@@ -95,10 +101,8 @@ def variance_parts(
 ) -> VarianceParts:
     """numbers: by stage seed and seed, as `grid_of` takes them."""
     y_RC = grid_of(numbers)
-    num_rows, num_columns = y_RC.shape
     squares = mean_squares(y_RC)
     of_rows, of_columns, of_rest, free = squares.rows, squares.columns, squares.rest, squares.free
-    parts = (max(0.0, of_rows - of_rest) / num_columns, max(0.0, of_columns - of_rest) / num_rows)
     if not of_rest:
         share = low = high = float(of_rows > 0)
         p_columns = float(not of_columns)
@@ -109,12 +113,13 @@ def variance_parts(
             ratio / stats.f.isf(tail, free[0], free[2]),
             ratio / stats.f.isf(1 - tail, free[0], free[2]),
         )
-        share, low, high = (share_of(one, num_columns) for one in (ratio, *ends))
+        share, low, high = (share_of(one, y_RC.shape[1]) for one in (ratio, *ends))
         p_columns = float(stats.f.sf(of_columns / of_rest, free[1], free[2]))
     mean, row_R = float(y_RC.mean()), y_RC.mean(axis=1)
     error, freedom = squares.error()
+    rows, columns, rest = (math.sqrt(one) for one in squares.variances())
     return VarianceParts(
-        *(parts[0] ** 0.5, parts[1] ** 0.5, of_rest**0.5),
+        *(rows, columns, rest),
         *(share, low, high, p_columns, mean),
         mean_ends(row_R.tolist(), level)[1] - mean,
         float(stats.t.ppf((1 + level) / 2, freedom)) * error,

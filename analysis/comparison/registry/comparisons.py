@@ -22,7 +22,7 @@ from rlhf_lab_analysis.comparison.registry.labels import (
 )
 from rlhf_lab_analysis.comparison.registry.levels import before_and_after
 from rlhf_lab_analysis.comparison.registry.measures import MEASURES, Effects, Measure
-from rlhf_lab_analysis.comparison.selection import Cell, Selection, in_common
+from rlhf_lab_analysis.comparison.selection import Cell, Selection, with_common_seeds
 from rlhf_lab_analysis.comparison.stable_rates import (
     seeds_slopes,
     slope_estimate,
@@ -89,7 +89,7 @@ def alone(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator[
 
 def changed(claim: Definition, pair: Pair, criteria: Criteria) -> Compared:
     """What a change does."""
-    before, after = in_common(*pair)
+    before, after = with_common_seeds(*pair)
     text, at = change_text(claim, pair), at_text(claim, after)
     beside = tuple(
         (f"{one.title}, {text}{at}", one, effect(one, after, before, criteria))
@@ -145,7 +145,7 @@ def slopes(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator
         line = family.line(key)
         if not set(levels) <= set(line):
             continue
-        cells = in_common(*(line[level] for level in levels))
+        cells = with_common_seeds(*(line[level] for level in levels))
         numbers = [measure(cell, criteria) for cell in cells]
         seeds = set.intersection(*(set(one) for one in numbers))
         x = np.array([math.log2(level) for level in levels])

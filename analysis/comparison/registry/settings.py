@@ -20,7 +20,7 @@ from rlhf_lab_analysis.comparison.registry.definitions import Definition
 from rlhf_lab_analysis.comparison.registry.labels import between, change_text
 from rlhf_lab_analysis.comparison.registry.rows import PartRow
 from rlhf_lab_analysis.comparison.registry.sizes import by_size
-from rlhf_lab_analysis.comparison.selection import Cell, Selection, in_common
+from rlhf_lab_analysis.comparison.selection import Cell, Selection, with_common_seeds
 
 # Rates are chosen for each algorithm by itself: algorithms are compared with their own.
 OF_ALGORITHM = ("optim.lr",)
@@ -136,7 +136,7 @@ def beside(
     criteria: Criteria,
 ) -> Compared:
     """What a value of the part has more than another one."""
-    cells = in_common(*group[after], *group[other])
+    cells = with_common_seeds(*group[after], *group[other])
     first, second = cells[: len(group[after])], cells[len(group[after]) :]
     label, text = f"{after}{between(claim)}{other}", claim.row["text"]
     if len(first) == 1:

@@ -1,11 +1,16 @@
-"""Split what differences of claims vary by into stage seeds, RL seeds and the rest."""
+"""Split the variance of differences that claims measure into stage seeds, RL seeds and the rest.
+
+Runs of one RL seed train on the same prompts in the same order, whatever their stage seed. This
+common part does not average out over stage seeds, so that an interval over stage seeds covers the
+RL seeds that were run and no others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rlhf_lab_analysis.comparison.crossed_seeds import by_both_seeds
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.comparisons import chosen_by, effect, pairs
 from rlhf_lab_analysis.comparison.registry.definitions import Definition
@@ -50,3 +55,24 @@ def splits(claim: Definition, selection: Selection, criteria: Criteria) -> Itera
                 means,
                 variance_parts(numbers),
             )
+
+
+def by_both_seeds(
+    cells: Sequence[Cell], number: Callable[[Sequence[Cell]], Mapping[int, float]]
+) -> dict[int, dict[int, float]]:
+    """A number of the conditions by stage seed and RL seed, where several stage seeds have the same
+    two or more RL seeds in all conditions: of those that have most; nothing elsewhere."""
+    both = set.intersection(*(set(cell.members) for cell in cells))
+    seeds = sorted({seed for stage, seed in both if stage})
+    if len(seeds) < 2:
+        return {}
+    numbers: dict[int, dict[int, float]] = {}
+    for seed in seeds:
+        kept = {pair for pair in both if pair[0] and pair[1] == seed}
+        held = [cell.restricted(kept) for cell in cells]
+        for stage, value in number(held).items():
+            numbers.setdefault(stage, {})[seed] = value
+    sets = Counter(tuple(sorted(one)) for one in numbers.values())
+    usual = max(sets, key=lambda one: (len(one), sets[one]), default=())
+    found = {stage: one for stage, one in sorted(numbers.items()) if tuple(sorted(one)) == usual}
+    return found if len(usual) > 1 and len(found) > 1 else {}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.comparison.selection import cells, in_common
+from rlhf_lab_analysis.comparison.selection import cells, with_common_seeds
 from rlhf_lab_analysis.sources.record import Record
 from tests.support.table_records import config, evals, record, tables
 
@@ -57,15 +57,15 @@ def test_conditions_are_compared_by_the_seeds_that_all_have() -> None:
     found = cells(tables(*fresh, *old))
     one, four = (found.one(updates_per_round=n) for n in (1, 4))
     assert one and four
-    ours, theirs = in_common(one, four)
+    ours, theirs = with_common_seeds(one, four)
     assert theirs is four
     assert sorted(ours.members) == [(3, 1), (4, 1), (5, 1)]
     assert ours.scores("gold/win_rate") == {3: 0.5, 4: 0.5, 5: 0.5}
-    assert in_common(one, one) == (one, one) and in_common(one, four)[0] is ours
+    assert with_common_seeds(one, one) == (one, one) and with_common_seeds(one, four)[0] is ours
 
 
 def test_runs_without_stage_seeds_keep_the_seeds_that_one_condition_alone_has() -> None:
     runs = [record(f"r{seed}", seed) for seed in (1, 2)]
     other = replace(record("r3", 3), config=config(3, per_round=4))
     one, four = cells(tables(*runs, other)).cells
-    assert in_common(one, four) == (one, four)
+    assert with_common_seeds(one, four) == (one, four)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab_analysis.benchmark.crossed import HEAD, crossed_rows
+from rlhf_lab_analysis.benchmark.page import distinct_text
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import read_registry
@@ -85,3 +86,11 @@ def test_runs_of_one_seed_a_stage_seed_have_no_row(tmp_path: Path) -> None:
     selection = of(*runs(1, NONE), *runs(16, first))
     found = [decide_all(registry, selection, Criteria())]
     assert found[0].decided and not crossed_rows(found, selection, Criteria())
+
+
+def test_runs_of_other_rl_seeds_are_no_repetitions_of_another_sweeps() -> None:
+    """56 runs of own_rl_seeds were counted as those of the ladder, whose stage seeds they have."""
+    ladder = of(*runs(1, {3: {1: 0.0}, 4: {1: 0.0}})).cells
+    other = of(*runs(1, {3: {103: 0.0}, 4: {1: 0.0}})).cells
+    both = Selection((*ladder, *(replace(one, sweep="own_rl_seeds") for one in other)), ())
+    assert distinct_text(both).startswith("1 have the settings and the seeds of another one")
