@@ -268,6 +268,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
 		OVERRIDES="tuned=online_dpo run.updates_per_round=1,64 stage_seed=range(11,37)"
 	$(MAKE) benchmark-sweep SWEEP=own_rl_seeds
+	$(MAKE) benchmark-sweep SWEEP=own_rl_seeds EXTEND=1 OVERRIDES="stage_seed=11,12,13,14,16,17,18,19,20,22,23,24,26"
 	$(MAKE) benchmark-sweep SWEEP=catch_up_nano
 	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="optim.schedule_per=round"
 	$(MAKE) benchmark-sweep SWEEP=policy_scale_nano OVERRIDES="model=nano_m,nano_l"
