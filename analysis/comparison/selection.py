@@ -281,10 +281,12 @@ def cells(tables: Tables, unjudged: bool = False) -> Selection:
         every = [str(run) for run in tables.runs["run"]]
         rows = dict.fromkeys(every, versions[:0]) | rows
         recorded = dict.fromkeys(every, tables.points[:0]) | recorded
+    # Of all runs at once: the time goes by column, and there are hundreds.
+    records = dict(zip(tables.runs.index, tables.runs.to_dict("records"), strict=True))
     found = []
     for (sweep, env, condition), group in tables.runs.groupby(KEY, sort=True, dropna=False):
         members: dict[Seeds, Member] = {}
-        for row in group.to_dict("records"):
+        for row in (records[place] for place in group.index):
             if reason := why_not(row, rows, recorded, members):
                 left_out.append(f"left out: {row['place']} ({reason})")
             else:
