@@ -276,8 +276,7 @@ def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
         folder, name = ROOT / "sweeps", arguments[list(arguments).index("--config-name") + 1]
     if "--config-dir" in arguments:
         folder = Path(arguments[list(arguments).index("--config-dir") + 1]).absolute()
-        node = by_hydra(folder, name, [parts], hydra=True).hydra
-        params = {} if "trials" in node.sweeper else node.sweeper.params
+        params = params_of(folder, name, parts)
     of_hydra = [word for word in overrides if "hydra." in word or "hydra/" in word]
     of_jobs = [word for word in overrides if word not in of_hydra]
     grid = grid_of(params, of_jobs, OverridesParser.create())
@@ -285,4 +284,13 @@ def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
     for point in (first, last):
         values = [f"{key}={value}" for key, value in point.items()]
         check(typed(composed(parts, *grid.fixed, *values, name=name, folder=folder)))
-    by_hydra(folder, name, [parts, *grid.fixed, *of_hydra], hydra=True)
+    if of_hydra:
+        by_hydra(folder, name, [parts, *grid.fixed, *of_hydra], hydra=True)
+
+
+@functools.cache
+def params_of(folder: Path, name: str, parts: str) -> Mapping[str, str]:
+    """The swept keys of a sweep's file with their values, none of a search; `make benchmark` asks
+    for many of one file."""
+    node = by_hydra(folder, name, [parts], hydra=True).hydra
+    return {} if "trials" in node.sweeper else node.sweeper.params

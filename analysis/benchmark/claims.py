@@ -16,7 +16,7 @@ from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions,
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registries
 from rlhf_lab_analysis.comparison.registry.gates import gated
 from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER
-from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.gather import gather
 
@@ -34,9 +34,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, console: Console) -> None:
     """Print the verdicts of all files of claims."""
     tables = gather(given.sources or [str(TABLES), str(COLLAPSES)])
+    # By the runs that the gates keep, which are the same for most files.
+    selections: dict[frozenset[str], Selection] = {}
     for registry in read_registries(given.claims):
         kept, failed = gated(registry, tables)
-        found = decide_all(registry, cells(kept), Criteria())
+        ids = frozenset(kept.runs["run"])
+        if ids not in selections:
+            selections[ids] = cells(kept)
+        found = decide_all(registry, selections[ids], Criteria())
         rows, lines = rows_of(found, given.only), lines_of(found, given.only)
         if not rows and not lines:
             continue

@@ -327,9 +327,11 @@ def mean_of(frames: Sequence[pd.DataFrame], key: str = "") -> pd.DataFrame:
         return frames[0]
     keyed = [frame.set_index(frame[key] if key else pd.RangeIndex(len(frame))) for frame in frames]
     common = functools.reduce(lambda one, other: one.intersection(other), (k.index for k in keyed))
-    first = keyed[0].loc[common].copy()
+    # All columns of a frame at once, of which there are many.
+    aligned = [frame.loc[common] for frame in keyed]
+    first = aligned[0].copy()
     for name in first.select_dtypes("float64").columns:
-        values = [frame.loc[common, name] for frame in keyed if name in frame]
+        values = [frame[name] for frame in aligned if name in frame]
         first[name] = sum(values) / len(values)
     return first.reset_index(drop=True)
 

@@ -30,6 +30,7 @@ from tests.conftest import MakeConfig
 from tests.support.examples import credited, group
 from tests.support.golden import LENGTHS, POLICY, cells, collated, flat, four_rows, output_of
 from tests.support.in_memory import memory_of, result_of, run_in_memory
+from tests.support.variants import names
 
 SHORT = ("algo=distill", "eval=none", "eval.snapshots=0", "sft.steps=4", "reward=task_rule")
 # REFERENCE less BEHAVIOR of golden.py, row after row: log teacher - log behaviour.
@@ -155,7 +156,7 @@ def another_sft(make_config: MakeConfig) -> str:
     return Artifacts(config, Console(quiet=True)).sources().policy.path
 
 
-@pytest.mark.parametrize("signal", list(Signal))
+@pytest.mark.parametrize("signal", names(Signal, [Signal.policy]))
 def test_a_run_comes_nearer_to_its_teacher(make_config: MakeConfig, signal: Signal) -> None:
     config = make_config(
         *(*SHORT, "run.updates=64", "run.groups_per_update=16", "optim.lr=1e-3"),

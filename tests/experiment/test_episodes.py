@@ -21,6 +21,7 @@ from tests.support.chats import CHATML, chat_tokenizer
 from tests.support.examples import FACTS
 from tests.support.in_memory import memory_of, run_in_memory
 from tests.support.survival import outcome
+from tests.support.variants import SLOW, names, variants
 
 SHORT = (
     "run.updates=6",
@@ -53,7 +54,7 @@ BY_TOKENS = ("mode=partial", "mode.segment_tokens=5", "mode.executor=inline", *S
 SEGMENTS = {"turns": BY_TURNS, "tokens": BY_TOKENS}
 
 
-@pytest.fixture(params=sorted(WORLDS))
+@pytest.fixture(params=names(sorted(WORLDS), ["ask", "tool"]))
 def world(request: pytest.FixtureRequest, sums: Path) -> tuple[str, ...]:
     options = WORLDS[request.param]
     return (*options, f"task.path={sums}") if request.param == "sums" else options
@@ -136,7 +137,7 @@ def test_async_episodes_have_the_bits_of_lagged_ones(
 AHEAD = "episodes.decode_ahead=4"
 
 
-@pytest.mark.parametrize("name", ["ask", "questions"])
+@pytest.mark.parametrize("name", names(["ask", "questions"], ["ask"]))
 def test_episodes_that_wait_have_the_same_bits_in_every_mode(
     finished: Finished, processes: None, name: str
 ) -> None:
@@ -205,16 +206,20 @@ def test_a_free_run_takes_weights_at_any_token_and_is_replayed(
 
 @pytest.mark.parametrize(
     "mode",
-    [
-        ("mode=lagged",),
-        ("mode=partial_turns",),
-        ("mode=partial_turns", "mode.over_provision=1.5"),
-        ("mode=partial", "mode.segment_tokens=5"),
-        ("mode=partial", "mode.segment_tokens=5", "mode.over_provision=1.5"),
-    ],
-    ids=["lagged", "partial_turns", "over_provision", "partial", "over_provision_in_turns"],
+    variants(
+        {
+            "lagged": ("mode=lagged",),
+            "partial_turns": ("mode=partial_turns",),
+            "over_provision": ("mode=partial_turns", "mode.over_provision=1.5"),
+            "partial": ("mode=partial", "mode.segment_tokens=5"),
+            "over_provision_in_turns": (
+                *("mode=partial", "mode.segment_tokens=5", "mode.over_provision=1.5"),
+            ),
+        },
+        ["lagged", "partial_turns", "over_provision_in_turns"],
+    ),
 )
-@pytest.mark.parametrize("rounds", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("rounds", [pytest.param(1, marks=SLOW), 3])
 def test_a_run_goes_on_where_it_was_stopped(
     make_config: MakeConfig,
     finished: Finished,

@@ -14,6 +14,7 @@ from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.forks import QUIET, Runs, contents, versions
 from tests.support.survival import exact_rows, outcome
+from tests.support.variants import SLOW, names
 
 SHORT = (
     *("algo=grpo", "run.group_size=4", "run.updates=8", "reward=task_rule", "eval.snapshots=0"),
@@ -50,7 +51,9 @@ def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", names(MODES, ["lagged", "thread", "recycling", "busy", "episodes"])
+)
 def test_a_fork_without_a_change_ends_as_its_parent(
     make_config: MakeConfig, runs: Runs, mode: str
 ) -> None:
@@ -135,7 +138,7 @@ def test_postponed_chunks_wait_for_the_version_that_the_new_mode_gives_them(
     "change",
     [
         ("correction=split", "mode.max_staleness=2"),
-        ("algo=rloo", "optim.lr=1e-2"),
+        pytest.param(("algo=rloo", "optim.lr=1e-2"), marks=SLOW),
         ("generator.round_weights=bf16", "shaping.length_weight=0.01"),
     ],
 )

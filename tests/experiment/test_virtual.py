@@ -20,6 +20,7 @@ from tests.conftest import Finished, MakeConfig
 from tests.support.examples import FACTS
 from tests.support.in_memory import MemoryOutput, Row, memory_of, run_in_memory
 from tests.support.survival import outcome
+from tests.support.variants import slow
 
 SHORT = ("run.updates=6", "eval=none", "eval.snapshots=0", "sft.steps=4")
 ONE_BY_ONE = (*SHORT, "generator.chunk_groups=1", "algo=grpo")
@@ -91,11 +92,11 @@ def test_a_virtual_run_repeats_and_trains_on_every_prompt_once(make_config: Make
 @pytest.mark.parametrize(
     "options",
     [
-        (),
-        (IN_ORDER,),
+        slow(),
+        slow(IN_ORDER),
         ("mode.when_stale=drop", "mode.max_staleness=1", "mode.extra_rounds=2"),
         ("cluster.failure_seconds=3", "cluster.repair_seconds=0.5"),
-        ("cluster.weight_update=in_flight", "cluster.round_seconds=0.5"),
+        slow("cluster.weight_update=in_flight", "cluster.round_seconds=0.5"),
         ("cluster.weight_update=interrupt", "cluster.round_seconds=0.5"),
     ],
 )

@@ -14,6 +14,7 @@ from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.types.errors import StopRequested, UserError
 from tests.conftest import Finished, MakeConfig
 from tests.support.in_memory import Row, memory_of, run_in_memory
+from tests.support.variants import slow
 
 SHORT = (
     *("run.updates=6", "eval=none", "eval.snapshots=0", "sft.steps=60", "algo=grpo"),
@@ -51,7 +52,7 @@ def test_a_cluster_with_room_for_all_is_lagged(finished: Finished) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [TOOLS, (*TOOLS, "cluster.is_colocated=true"), ("cluster.weight_update=in_flight",)],
+    [TOOLS, slow(*TOOLS, "cluster.is_colocated=true"), slow("cluster.weight_update=in_flight")],
 )
 def test_a_run_repeats_and_goes_on_where_it_was_stopped(
     make_config: MakeConfig, finished: Finished, options: tuple[str, ...]

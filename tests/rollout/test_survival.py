@@ -66,6 +66,7 @@ from tests.support.survival import (
     start,
     wait_until,
 )
+from tests.support.variants import SLOW, names, variants
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -103,17 +104,14 @@ WITH_EPISODES = {
     "recycled": ("mode=partial", "mode.segment_tokens=5", "mode.over_provision=1.5"),
 }
 # A run is killed twenty times: `make test` has those that keep most beside the trainer.
-KILLED = ("sync", "process", "recycled", "episodes-turns")
-RUNS = [
-    pytest.param(options, id=name, marks=() if name in KILLED else pytest.mark.slow)
-    for name, options in {
-        **{mode: (*SHORT, *MODES[mode]) for mode in MODES},
-        **{f"episodes-{mode}": (*EPISODES, *WITH_EPISODES[mode]) for mode in WITH_EPISODES},
-    }.items()
-]
+KILLED = ("process", "episodes-turns")
+RUNS = {
+    **{mode: (*SHORT, *MODES[mode]) for mode in MODES},
+    **{f"episodes-{mode}": (*EPISODES, *WITH_EPISODES[mode]) for mode in WITH_EPISODES},
+}
 
 
-@pytest.mark.parametrize("options", RUNS)
+@pytest.mark.parametrize("options", variants(RUNS, KILLED))
 def test_a_run_killed_at_every_point_ends_as_one_that_never_was(
     make_config: MakeConfig, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -177,11 +175,11 @@ def rows_of(folder: Path) -> int:
 @pytest.mark.parametrize(
     ("mode", "number", "point"),
     [
-        ("sync", signal.SIGTERM, "update"),
-        ("sync", signal.SIGUSR1, "take"),
+        pytest.param("sync", signal.SIGTERM, "update", marks=SLOW),
+        pytest.param("sync", signal.SIGUSR1, "take", marks=SLOW),
         ("process", signal.SIGTERM, "take"),
         ("process", signal.SIGUSR1, "update"),
-        ("recycled", signal.SIGTERM, "take"),
+        pytest.param("recycled", signal.SIGTERM, "take", marks=SLOW),
         ("sync", signal.SIGINT, "update"),
     ],
 )
@@ -233,7 +231,7 @@ def test_the_command_line_returns_the_requeue_code_and_resume_finishes(
     assert rows_of(folder) == 8
 
 
-@pytest.mark.parametrize("mode", ["sync", "lagged", "async"])
+@pytest.mark.parametrize("mode", names(["sync", "lagged", "async"], ["async"]))
 def test_ctrl_c_reaches_the_whole_group_and_loses_no_round(
     cache: Path, tmp_path: Path, mode: str
 ) -> None:
@@ -322,8 +320,8 @@ def test_resuming_a_run_that_goes_on_or_is_finished(
 @pytest.mark.parametrize(
     "options",
     [
-        ("mode.executor=thread",),
-        ("mode.executor=thread", "mode.weights=latest_per_token"),
+        pytest.param(("mode.executor=thread",), marks=SLOW),
+        pytest.param(("mode.executor=thread", "mode.weights=latest_per_token"), marks=SLOW),
         (
             "mode.executor=thread",
             "mode.when_stale=drop",

@@ -31,11 +31,13 @@ class Hydra:
     create = staticmethod(lists.create_defaults_list)
     merge = LOADER._compose_config_from_defaults_list
     copy_repository = REPOSITORY.__init__
+    map_choices = lists._create_interpolation_map
 
 
 # By what was chosen, and from where; and what was merged, by the list of it that is kept here.
 lists_made: dict[tuple[Any, ...], Any] = {}
 merged: dict[int, DictConfig] = {}
+NOTHING = DictConfig({})
 
 
 def quicken(is_quick: bool = True) -> None:
@@ -43,6 +45,7 @@ def quicken(is_quick: bool = True) -> None:
     loading.create_defaults_list = create if is_quick else Hydra.create
     LOADER._compose_config_from_defaults_list = merge if is_quick else Hydra.merge
     REPOSITORY.__init__ = copy_repository if is_quick else Hydra.copy_repository
+    lists._create_interpolation_map = map_choices if is_quick else Hydra.map_choices
 
 
 @contextmanager
@@ -102,3 +105,12 @@ def copy_repository(self: Any, delegate: Any) -> None:
     """Hydra copies all sources, to set others in the copy; they are not changed themselves."""
     self.delegate = copy.copy(delegate)
     self.cache = {}
+
+
+def map_choices(overrides: Any, defaults_list: list[Any], self_added: bool) -> DictConfig:
+    """What has been chosen so far, by which Hydra resolves interpolations of a file's defaults; of
+    the others it looks nothing up."""
+    if any(default.is_interpolation() for default in defaults_list):
+        known: DictConfig = Hydra.map_choices(overrides, defaults_list, self_added)
+        return known
+    return NOTHING

@@ -102,6 +102,7 @@ exec "${words[@]}"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("processes")
 def test_trainers_save_their_state_when_a_server_is_lost(tmp_path: Path) -> None:

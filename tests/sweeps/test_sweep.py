@@ -20,6 +20,7 @@ from rlhf_lab.sweeps.child import THREADS, pin
 from tests.support.doors import LIMIT, door
 from tests.support.examples import call
 from tests.support.survival import wait_until
+from tests.support.variants import names
 
 # Does to its own process what a file beside it says, which is no setting of the run.
 REWARD = """
@@ -189,7 +190,7 @@ def states(root: Path) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("launcher", list(LAUNCHERS))
+@pytest.mark.parametrize("launcher", names(LAUNCHERS, ["local"]))
 def test_jobs_that_fail_or_are_killed_sink_no_other_and_go_on_when_asked(
     marked: list[str],
     tmp_path: Path,
@@ -232,7 +233,7 @@ def test_a_number_of_threads_that_is_set_to_nothing_is_not_set(
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("launcher", ["local", pytest.param("joblib", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("launcher", names(LAUNCHERS, ["local"]))
 def test_a_sweep_that_is_stopped_saves_its_jobs_and_ends_with_the_same_bits(
     marked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 from rlhf_lab.rollout.ports import free_port
 from rlhf_lab.training.engines import liveness
 from rlhf_lab.training.engines.liveness import Liveness
+from tests.support.variants import SLOW
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,8 +56,11 @@ def two(loser: int, number: str) -> tuple[int, str]:
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     ("loser", "number"),
-    [(1, "SIGKILL"), (1, "SIGSTOP"), (0, "SIGSTOP")],
-    ids=["killed", "rank 1 vanished", "rank 0 vanished"],
+    [
+        pytest.param(1, "SIGKILL", id="killed", marks=SLOW),
+        pytest.param(1, "SIGSTOP", id="rank 1 vanished", marks=SLOW),
+        pytest.param(0, "SIGSTOP", id="rank 0 vanished"),
+    ],
 )
 def test_the_other_process_ends_and_names_the_lost_one(loser: int, number: str) -> None:
     """A process that is stopped keeps its connections, as a machine without power does."""

@@ -35,6 +35,7 @@ from rlhf_lab.types.samples import Sample, Split
 from tests.conftest import MakeConfig
 from tests.support.examples import group
 from tests.support.in_memory import memory_of, result_of, run_in_memory
+from tests.support.variants import slow
 
 SHORT = ("run.updates=8", "eval=none", "eval.snapshots=0", "sft.steps=4")
 Row = dict[str, Any]
@@ -213,14 +214,14 @@ def test_values_that_cannot_be_learned_first_are_refused(
         ("algo=ppo", "algo.kl_target=0.01", "algo.kl_horizon=100"),
         ("algo=ppo", "algo.shared_trunk=true", "algo.reference_decay=0.5"),
         ("algo=online_dpo", "algo.refresh_every=3"),
-        ("algo=dapo", "mode=lagged"),
-        ("algo=mdpo", "algo.symlog_values=true"),
+        slow("algo=dapo", "mode=lagged"),
+        slow("algo=mdpo", "algo.symlog_values=true"),
         ("algo=ppo", "algo.value_bins=11", "algo.value_clip=0"),
-        ("algo=a_lol", "algo.value_baseline=true", "run.group_size=1"),
+        slow("algo=a_lol", "algo.value_baseline=true", "run.group_size=1"),
         ("algo=a_lol", "algo.value_baseline=true", "run.group_size=1", "algo.value_rounds=3"),
         ("algo=rloo", "run.return_scaling=percentile", "run.return_decay=0.5"),
-        ("algo=ma_ppo", "algo.termination=random", "algo.macro_value=equal"),
-        ("algo=ma_ppo", "mode=lagged", "correction=sequence_is"),
+        slow("algo=ma_ppo", "algo.termination=random", "algo.macro_value=equal"),
+        slow("algo=ma_ppo", "mode=lagged", "correction=sequence_is"),
     ],
     ids=" ".join,
 )

@@ -34,6 +34,7 @@ from rlhf_lab.training.stages.strength import Row, pair_loss
 from rlhf_lab.training.stages.supervised import fit
 from tests.conftest import MakeConfig
 from tests.support.engine_cases import policy
+from tests.support.variants import names
 from tests.training.test_distributed import ended, torchrun
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -171,7 +172,7 @@ def test_a_shape_keeps_ties_and_buffers_and_is_filled_again() -> None:
 
 @pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("engine", ["fsdp", "deepspeed"])
+@pytest.mark.parametrize("engine", names(["fsdp", "deepspeed"], ["fsdp"]))
 def test_two_processes_make_the_stages_of_one(
     make_config: MakeConfig, tmp_path: Path, engine: str
 ) -> None:

@@ -38,7 +38,7 @@ def stages_of(registry: Registry, tables: Tables) -> list[Stage]:
     """Every stage seed of these runs, of those that recorded how good its stages were."""
     quality = qualities(tables, QUALITY)
     found: dict[tuple[str, str, int], list[str]] = {}
-    for row in tables.runs.to_dict("records"):
+    for row in runs_of(tables):
         if str(row["run"]) in quality:
             key = (str(row["task"]), str(row["model"]), int(stage_of(row)))
             found.setdefault(key, []).append(str(row["run"]))
@@ -63,13 +63,20 @@ def gated(registry: Registry, tables: Tables) -> tuple[Tables, list[str]]:
     quality = qualities(tables, QUALITY)
     stopped: set[str] = set()
     lines: Counter[str] = Counter()
-    for row in tables.runs.to_dict("records"):
+    for row in runs_of(tables):
         task, run = str(row["task"]), str(row["run"])
         for reason in failing(registry, task, quality.get(run, {})):
             stopped.add(run)
             lines[f"stopped by the gate: {task}, stage seed {stage_of(row)}: {reason}"] += 1
     kept = [f"{text} ({count(num, 'run')})" for text, num in sorted(lines.items())]
     return without(tables, stopped), kept
+
+
+def runs_of(tables: Tables) -> list[dict[Any, Any]]:
+    """What stages are known by, of each run: the tables have hundreds of other columns."""
+    return tables.runs.reindex(columns=["run", "task", "model", "seed", "stage_seed"]).to_dict(
+        "records"
+    )
 
 
 def failing(registry: Registry, task: str, numbers: Mapping[str, float]) -> list[str]:
@@ -85,9 +92,8 @@ def qualities(tables: Tables, keys: Sequence[str]) -> dict[str, dict[str, float]
     """What evaluations recorded of the stages of each run."""
     found: dict[str, dict[str, float]] = {}
     for key in {*keys} & set(tables.versions):
-        for run, values in tables.versions.groupby("run")[key]:
-            if not values.isna().all():
-                found.setdefault(str(run), {})[key] = float(values.dropna().iloc[0])
+        for run, value in tables.versions.groupby("run")[key].first().dropna().items():
+            found.setdefault(str(run), {})[key] = float(value)
     return found
 
 

@@ -1,0 +1,33 @@
+"""Cases of a test of which `make test` has some, and `make test-slow` the others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import pytest
+
+SLOW = pytest.mark.slow
+
+
+def variants(cases: Mapping[str, Any], often: Collection[str]) -> list[Any]:
+    """Cases by their names: those of `often` in every run of the tests, the others are slow.
+
+    Raises ValueError for a name that no case has.
+    """
+    if unknown := set(often) - set(cases):
+        raise ValueError(f"no case is named {', '.join(sorted(unknown))}")
+    return [
+        pytest.param(case, id=name, marks=() if name in often else SLOW)
+        for name, case in cases.items()
+    ]
+
+
+def names(cases: Iterable[str], often: Collection[str]) -> list[Any]:
+    """The same of names alone."""
+    return variants({name: name for name in cases}, often)
+
+
+def slow(*options: str) -> Any:
+    """A case that is these options, for `make test-slow` alone."""
+    return pytest.param(options, marks=SLOW)
