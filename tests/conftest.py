@@ -46,7 +46,7 @@ if importlib.util.find_spec("hypothesis"):
 
     # A busy machine fails nobody: no deadline, and the same few examples each time.
     settings.register_profile(
-        "fast", max_examples=25, deadline=None, derandomize=True, database=None
+        "fast", max_examples=15, deadline=None, derandomize=True, database=None
     )
     settings.register_profile("thorough", max_examples=200, deadline=None)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))

@@ -171,8 +171,12 @@ def test_names_are_plain_and_met_once(tmp_path: Path) -> None:
 
 
 def test_the_tracked_predictions_are_what_their_runs_say(
-    capsys: pytest.CaptureFixture[str], kept_benchmark: Tables
+    capsys: pytest.CaptureFixture[str], kept_benchmark: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The command would read the same tables, twice.
+    monkeypatch.setattr(
+        "rlhf_lab_analysis.predictions.__main__.gather", lambda *_, by: kept_benchmark
+    )
     # Stage seeds from 19 on, and other seeds than 1, came with a later look.
     known = kept_benchmark.only(stage_seed=list(range(19)), seed=1)
     selection, predictions = cells(known), read_predictions()
