@@ -74,9 +74,9 @@ def gated(registry: Registry, tables: Tables) -> tuple[Tables, list[str]]:
 
 def runs_of(tables: Tables) -> list[dict[Any, Any]]:
     """What stages are known by, of each run: the tables have hundreds of other columns."""
-    return tables.runs.reindex(columns=["run", "task", "model", "seed", "stage_seed"]).to_dict(
-        "records"
-    )
+    known = tables.runs.reindex(columns=["run", "task", "model", "seed", "stage_seed"])
+    rows: list[dict[Any, Any]] = known.to_dict("records")
+    return rows
 
 
 def failing(registry: Registry, task: str, numbers: Mapping[str, float]) -> list[str]:
