@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rlhf_lab_analysis.comparison.selection import Cell, part_label
+from rlhf_lab_analysis.comparison.cell import Cell, part_label
 from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
 from rlhf_lab_analysis.tables.table import count
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import Settings, differences
-from rlhf_lab_analysis.comparison.selection import Cell
 
 Pair: TypeAlias = tuple[Cell, Cell]
 # Settings with which a claim is tested: changing them does not make it another claim.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.selection import Selection
 
 # A part, and the keys of the config that change with it; one with a dot at its end is a group's.
 KEYS: Mapping[str, tuple[str, ...]] = {

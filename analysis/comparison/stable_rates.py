@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.statistics.boundary import slope_of
 from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_times
 from rlhf_lab_analysis.statistics.crossings import Times

@@ -8,10 +8,10 @@ from textwrap import fill
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from rlhf_lab_analysis.comparison.cell import Cell, with_common_seeds
 from rlhf_lab_analysis.comparison.claims import Pair, count_together
 from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.comparison.registry.looks import family_text, looks_of
-from rlhf_lab_analysis.comparison.selection import Cell, with_common_seeds
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.grouping import baseline, by_algo, keys_of, names_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import combinations
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import (
     Family,
     differences,
@@ -13,7 +14,6 @@ from rlhf_lab_analysis.comparison.families import (
     rest_of,
     value_of,
 )
-from rlhf_lab_analysis.comparison.selection import Cell
 
 # What changes with another key: sync has S = 0, more samples a prompt come in fewer updates.
 IMPLIED = {"mode": ("max_staleness",), "group_size": ("updates",)}

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.figures.axis_limits import AxisLimits
 from rlhf_lab_analysis.figures.captions import COLUMNS, caption_of, last_numbers, warning_texts
 from rlhf_lab_analysis.figures.style import GREY, plain

@@ -8,9 +8,9 @@ from textwrap import fill, wrap
 
 from matplotlib.axes import Axes
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.equal_kl import Apart, Plane, at_equal_kl, frontiers
 from rlhf_lab_analysis.comparison.families import Family
-from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.aggregate_bars import shown_names
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import Family
-from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.comparable_time import TIMES, why_not_comparable
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import Family, order, value_of
-from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.families import group_by
 from rlhf_lab_analysis.figures.style import plain
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import value_of
-from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.families import group_by
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.mean_curves import end_curve

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.statistics.aggregates import aggregate_curves
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.results import Method, Options

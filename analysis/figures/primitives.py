@@ -10,8 +10,8 @@ from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import order, value_of
-from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.mean_curves import MeanCurve, end_curve, mean_curve
 from rlhf_lab_analysis.figures.series_style import SeriesStyle, combine_styles, value_style

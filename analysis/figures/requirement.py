@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import Family, value_of
-from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.figures.families import families
 from rlhf_lab_analysis.figures.grouping import Grouping
 from rlhf_lab_analysis.figures.mean_curves import is_judged

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patheffects import AbstractPathEffect, withStroke
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import Family, value_of
-from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.comparison.stable_rates import REWARD, Place, times_of, trials_of
 from rlhf_lab_analysis.figures.declaration import figure
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder

@@ -11,8 +11,8 @@ from matplotlib.patches import Patch
 
 from rlhf_lab.experiment.planning.ideal_timeline import Work, ideal
 from rlhf_lab.runs.timeline import LaneSpan
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import Family
-from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.interval_rows import row_names
 from rlhf_lab_analysis.figures.primitives import seeds_column

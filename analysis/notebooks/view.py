@@ -17,9 +17,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.questions import answers_of, questions
-from rlhf_lab_analysis.comparison.selection import Cell, cells
+from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures.catalogue import FIGURES, draw
 from rlhf_lab_analysis.publication_tables.escapes import markdown
 from rlhf_lab_analysis.publication_tables.formats import as_markdown

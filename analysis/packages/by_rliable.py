@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.packages.beside import Beside, require
 from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregates
 from rlhf_lab_analysis.statistics.arrays import Floats

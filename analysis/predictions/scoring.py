@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import value_of
-from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.predictions.rows import By, Prediction, Prompts
 from rlhf_lab_analysis.statistics.extrapolation import Point, by_law, by_line, interval_score
 from rlhf_lab_analysis.statistics.results import Estimate

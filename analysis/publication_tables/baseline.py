@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import rest_of
-from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.sources.conditions import LETTERS
 from rlhf_lab_analysis.words import listed, unique
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlhf_lab_analysis.comparison.cell import Cell, with_common_seeds
 from rlhf_lab_analysis.comparison.claims import count_together
 from rlhf_lab_analysis.comparison.registry.looks import family_text, looks_of
-from rlhf_lab_analysis.comparison.selection import Cell, Selection, with_common_seeds
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.publication_tables.baseline import Pair, pairs
 from rlhf_lab_analysis.publication_tables.entries import (
     Entry,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.statistics.equivalence import Margin, points
 from rlhf_lab_analysis.words import (
     ACCURACY,

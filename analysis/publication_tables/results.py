@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable, table_entry
 from rlhf_lab_analysis.publication_tables.estimates import last_scores
 from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of

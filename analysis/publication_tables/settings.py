@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable
 from rlhf_lab_analysis.publication_tables.naming import ConditionColumns
 from rlhf_lab_analysis.publication_tables.options import TableOptions

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.comparison.selection import Cell, Selection, with_common_seeds
+from rlhf_lab_analysis.comparison.cell import Cell, with_common_seeds
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.publication_tables.baseline import pairs
 from rlhf_lab_analysis.publication_tables.entries import (
     Entry,

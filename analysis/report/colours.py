@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.figures.series_style import HUES, LINES, MARKERS, value_style
 from rlhf_lab_analysis.report.groups import differing
 

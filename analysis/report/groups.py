@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import order
-from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.sources.conditions import NUMBERS, PARTS, fork_in_name
 
 # A proxy and a reward distinguish conditions last: their names mean little by themselves.

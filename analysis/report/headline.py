@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlhf_lab_analysis.comparison.cell import Cell, Key
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.comparisons import chosen_by, pairs
 from rlhf_lab_analysis.comparison.registry.questions import Answers, claim_named
-from rlhf_lab_analysis.comparison.selection import Cell, Key, Selection
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.words import WALL, is_share, label, number_text
 
 MOST = 3

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rlhf_lab_analysis.comparison.cell import Cell, Key
 from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unanswered
-from rlhf_lab_analysis.comparison.selection import Cell, Key
 from rlhf_lab_analysis.report.groups import last
 from rlhf_lab_analysis.words import KL, WALL, is_share, label, number_text, ranges_text, short_label
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from rlhf_lab_analysis.comparison.selection import Key
+from rlhf_lab_analysis.comparison.cell import Key
 from rlhf_lab_analysis.report.titles import run_names
 from rlhf_lab_analysis.sources.record import flat_config
 from rlhf_lab_analysis.tables.table import Tables

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.report.chosen import MEASURED_AXIS, Chosen
 from rlhf_lab_analysis.report.colours import PageStyle
 from rlhf_lab_analysis.report.groups import Group

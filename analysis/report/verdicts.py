@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from rlhf_lab_analysis.comparison.cell import Key
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Number, Unit
 from rlhf_lab_analysis.comparison.registry.questions import Answers
-from rlhf_lab_analysis.comparison.selection import Key
 from rlhf_lab_analysis.report.bars import Bar, Scale, bar, scale_of
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.table import count

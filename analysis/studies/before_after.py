@@ -21,7 +21,7 @@ import pandas as pd
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
-from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.studies.seeds import mean_text, select_runs
 from rlhf_lab_analysis.tables.table import Tables
 

@@ -23,7 +23,8 @@ import pandas as pd
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
-from rlhf_lab_analysis.comparison.selection import Cell, Selection, cells
+from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.comparison.stable_rates import REWARD
 from rlhf_lab_analysis.markdown import Table, publish
 from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_at

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import rest_of
-from rlhf_lab_analysis.comparison.selection import Cell
 
 # Settings in which the runs of one table may differ; they differ in their seed too.
 VARIED = ("algo", "mode", "correction", "updates_per_round", "group_size")

@@ -17,7 +17,7 @@ from statistics import fmean
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
-from rlhf_lab_analysis.comparison.selection import Cell
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.markdown import Table, publish, split_at_markers
 from rlhf_lab_analysis.studies.grid import ASYNC, SYNC, Grid, columns_of, grid_of, rows_of, seeds_of
 from rlhf_lab_analysis.studies.seeds import caption_of, mean_text, select_runs

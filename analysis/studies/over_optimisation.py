@@ -22,8 +22,9 @@ import numpy as np
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import rest_of
-from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.figures.catalogue import draw_selection
 from rlhf_lab_analysis.figures.style import write
 from rlhf_lab_analysis.markdown import Table, split_at_markers, write_between_markers

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rlhf_lab_analysis.comparison.selection import Cell, Key
+from rlhf_lab_analysis.comparison.cell import Cell, Key
 from rlhf_lab_analysis.statistics.contrasts import BySeed, difference, matched
 from rlhf_lab_analysis.statistics.decisions import (
     Shows,

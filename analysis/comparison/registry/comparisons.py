@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rlhf_lab_analysis.comparison.cell import Cell, with_common_seeds
 from rlhf_lab_analysis.comparison.claims import Pair
 from rlhf_lab_analysis.comparison.families import drop_shared, families, value_of
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
@@ -22,7 +23,7 @@ from rlhf_lab_analysis.comparison.registry.labels import (
 )
 from rlhf_lab_analysis.comparison.registry.levels import before_and_after
 from rlhf_lab_analysis.comparison.registry.measures import MEASURES, Effects, Measure
-from rlhf_lab_analysis.comparison.selection import Cell, Selection, with_common_seeds
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.comparison.stable_rates import (
     seeds_slopes,
     slope_estimate,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.claims import Pair
 from rlhf_lab_analysis.comparison.families import value_of
 from rlhf_lab_analysis.comparison.registry.answers import Unit
 from rlhf_lab_analysis.comparison.registry.definitions import Definition
-from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.sources.conditions import LETTERS, NUMBERS
 
 

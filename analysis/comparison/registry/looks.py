@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TypeAlias
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.claims import Pair
 from rlhf_lab_analysis.comparison.registry.comparisons import chosen_by, pairs
 from rlhf_lab_analysis.comparison.registry.definitions import Definition, read_registries
-from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.comparison.selection import Selection
 
 Key: TypeAlias = frozenset[tuple[str, tuple[tuple[str, str], ...]]]
 

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.equal_kl import Apart, Plane, at_equal_kl, at_equal_quality
 from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit, minus
-from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.comparison.stable_rates import times_of
 from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
 from rlhf_lab_analysis.statistics.curves import areas, common_range, curve_of, values_on_grid

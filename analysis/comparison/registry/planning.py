@@ -9,9 +9,9 @@ from itertools import starmap
 import numpy as np
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.registry.comparisons import Compared
 from rlhf_lab_analysis.comparison.registry.settings import Setting
-from rlhf_lab_analysis.comparison.selection import Cell
 from rlhf_lab_analysis.statistics.power import Aim, chance_of_verdict, least
 
 WANTED_POWER = 0.8

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria, Unanswered
 from rlhf_lab_analysis.comparison.registry.decisions import decide_claim
 from rlhf_lab_analysis.comparison.registry.definitions import (
@@ -22,7 +23,7 @@ from rlhf_lab_analysis.comparison.registry.reasons import (
     structure_reason,
 )
 from rlhf_lab_analysis.comparison.registry.settings import compared
-from rlhf_lab_analysis.comparison.selection import Cell, Selection, cells
+from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.tables.table import Tables
 
 FILE = FOLDER / "any_runs" / "questions.yaml"

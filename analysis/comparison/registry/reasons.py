@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import keys_of, order, rest_of, value_of
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
-from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.words import ranges_text
 
 # Enough pairs to find two conditions that nearly fit, of as many conditions as there may be.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from rlhf_lab_analysis.comparison.cell import Cell, with_common_seeds
 from rlhf_lab_analysis.comparison.claims import Pair
 from rlhf_lab_analysis.comparison.families import drop_shared, rest_of, value_of
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
@@ -20,7 +21,7 @@ from rlhf_lab_analysis.comparison.registry.definitions import Definition
 from rlhf_lab_analysis.comparison.registry.labels import between, change_text
 from rlhf_lab_analysis.comparison.registry.rows import PartRow
 from rlhf_lab_analysis.comparison.registry.sizes import by_size
-from rlhf_lab_analysis.comparison.selection import Cell, Selection, with_common_seeds
+from rlhf_lab_analysis.comparison.selection import Selection
 
 # Rates are chosen for each algorithm by itself: algorithms are compared with their own.
 OF_ALGORITHM = ("optim.lr",)

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.comparisons import chosen_by, effect, pairs
 from rlhf_lab_analysis.comparison.registry.definitions import Definition
 from rlhf_lab_analysis.comparison.registry.labels import change_text
 from rlhf_lab_analysis.comparison.registry.measures import Effects
 from rlhf_lab_analysis.comparison.registry.settings import setting_of
-from rlhf_lab_analysis.comparison.selection import Cell, Selection
+from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.statistics.variance_parts import VarianceParts, variance_parts
 
 

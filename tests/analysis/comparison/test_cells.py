@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.comparison.selection import cells, with_common_seeds
+from rlhf_lab_analysis.comparison.cell import with_common_seeds
+from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.sources.record import Record
 from tests.support.table_records import config, evals, record, tables
 

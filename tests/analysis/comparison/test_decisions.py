@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.claims import count_together
-from rlhf_lab_analysis.comparison.selection import Cell, cells
+from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.contrasts import difference, in_pairs, matched
 from rlhf_lab_analysis.statistics.crossings import Target, Times
