@@ -57,6 +57,7 @@ TABLE ?= digests.json
 # One more than two cores: their tests wait for a fifth of the time.
 WORKERS ?= 3
 SECONDS ?= 600
+VLLM_TESTS ?= vllm
 OPERATIONS ?= operations.json
 OTHER ?=
 SLURM_STATE ?= /tmp/rlhf-lab-slurm
@@ -145,8 +146,8 @@ $(VENV_ORACLE)/.installed: pyproject.toml constraints.txt
 	@$(ORACLE_BIN)/python -m pip install --quiet --no-deps --target $(ORACLE_PPO) trl==0.11.4
 	@touch $@
 
-test-vllm: $(VENV_VLLM)/.installed  ## vLLM itself on this CPU, in VENV_VLLM (minutes)
-	@$(VLLM_BIN)/python -m pytest -m vllm tests/with_vllm
+test-vllm: $(VENV_VLLM)/.installed  ## vLLM itself on this CPU, in VENV_VLLM (minutes); VLLM_TESTS="vllm and not slow" for half of it
+	@$(VLLM_BIN)/python -m pytest -m "$(VLLM_TESTS)" tests/with_vllm
 
 # This environment uses the packages of VENV and adds those that vLLM needs; versions are the same.
 $(VENV_VLLM)/.installed: $(INSTALLED)

@@ -109,7 +109,7 @@ def test_two_processes_train_as_one_does(single: Path, told: tuple[str, str], ki
     goes on in two, and one of two in one; other weights can be read without a trace."""
     if not there(kind, ENGINES[kind]):
         pytest.skip("needs rlhf-lab[deepspeed]")
-    agree(single, ENGINES[kind], told)
+    all_agree(single, ENGINES[kind], told)
 
 
 @pytest.mark.slow
@@ -117,10 +117,11 @@ def test_two_processes_train_as_one_does(single: Path, told: tuple[str, str], ki
 def test_two_processes_train_as_one_does_by_every_engine(single: Path, kind: str) -> None:
     if not there(kind, OTHERS[kind]):
         pytest.skip("needs rlhf-lab[deepspeed]")
-    agree(single, OTHERS[kind], trained(single, OTHERS[kind]))
+    all_agree(single, OTHERS[kind], trained(single, OTHERS[kind]))
 
 
-def agree(single: Path, engines: Sequence[str], told: tuple[str, str]) -> None:
+def all_agree(single: Path, engines: Sequence[str], told: tuple[str, str]) -> None:
+    """What two processes did by these engines is what one does, with every algorithm."""
     for algo in SPREAD:
         alone: dict[str, Any] = torch.load(single / f"single-{algo}.pt")
         for name in engines:

@@ -19,6 +19,7 @@ from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.samples import Group, Sample
+from tests.support.variants import variants
 from tests.with_vllm.models import chunk, policy, tokenizer, version
 from tests.with_vllm.test_vllm import ROOT, command
 
@@ -29,6 +30,7 @@ LENGTHS = Lengths(prompt=40, response=80)
 PROMPTS = [(5, 9, 30), (7, 8), (40, 41, 42, 43, 44), (11,), (60, 61), (12, 13)]
 # Two rows at a time: a chunk takes a thousand steps, whatever the machine's speed.
 ROWS = 2
+KINDS = {"child": VLLMSampling, "server": VLLMServerSampling}
 SETTINGS: dict[str, Any] = {
     "temperature": TEMPERATURE,
     "prove": Prove.first,
@@ -36,7 +38,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=[VLLMSampling, VLLMServerSampling], ids=["child", "server"])
+@pytest.fixture(scope="module", params=variants(KINDS, ["server"]))
 def generator(request: pytest.FixtureRequest) -> Iterator[VLLMGenerator]:
     with pytest.MonkeyPatch.context() as patch:
         # A server of a job: its model and its versions have the job's name.
@@ -150,6 +152,7 @@ def test_chunks_that_are_announced_are_drawn_together_and_have_the_same_samples(
         assert all(s.version == 5 and not s.versions for _, s in samples(other))
 
 
+@pytest.mark.slow
 def test_a_whole_run_takes_weights_at_every_token(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     given = ["generator=vllm", "mode=free", "mode.weights=latest_per_token"]

@@ -19,12 +19,14 @@ from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Sample
 from tests.support.environments import Play
+from tests.support.variants import variants
 from tests.with_vllm.models import chunk, policy, tokenizer, version
 
 pytestmark = pytest.mark.vllm
 
 TEMPERATURE = 0.7
 LENGTHS = Lengths(prompt=40, response=40, observed=24)
+KINDS = {"child": VLLMSampling, "server": VLLMServerSampling}
 PROMPTS = [(5, 9, 30), (7, 8), (40, 41, 42, 43, 44), (11,), (60, 61), (12, 13)]
 
 
@@ -51,7 +53,7 @@ def model() -> Any:
     return found
 
 
-@pytest.fixture(scope="module", params=[VLLMSampling, VLLMServerSampling], ids=["child", "server"])
+@pytest.fixture(scope="module", params=variants(KINDS, ["child"]))
 def player(request: pytest.FixtureRequest) -> Iterator[EpisodeGenerator]:
     options = request.param(temperature=TEMPERATURE, prove=Prove.first)
     writer = VLLMTurns(vllm_generator(options, tokenizer(), model, LENGTHS, seed=17))

@@ -31,6 +31,7 @@ from rlhf_lab.rollout.generators.vllm.weights import shape_of
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group
+from tests.support.variants import names, variants
 from tests.with_vllm.models import VOCABULARY, chunk, policy, tokenizer, version
 
 pytestmark = pytest.mark.vllm
@@ -39,7 +40,12 @@ ROOT = Path(__file__).resolve().parents[2]
 TEMPERATURE = 0.7
 LENGTHS = Lengths(prompt=40, response=16)
 PROMPTS = [(5, 9, 30), (7, 8), (40, 41, 42, 43, 44), (11,)]
-KINDS = [("llama", True), ("llama", False), ("gptneox", True), ("gptneox", False)]
+KINDS = {
+    "llama-tied": ("llama", True),
+    "llama": ("llama", False),
+    "gptneox-tied": ("gptneox", True),
+    "gptneox": ("gptneox", False),
+}
 SEED = 17
 
 
@@ -47,7 +53,7 @@ def options(**given: Any) -> VLLMSampling:
     return VLLMSampling(temperature=TEMPERATURE, prove=Prove.every, **given)
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
+@pytest.fixture(scope="module", params=variants(KINDS, ["llama-tied", "gptneox"]))
 def made(request: pytest.FixtureRequest) -> Iterator[tuple[Any, VLLMGenerator]]:
     """A policy, and a generator over a vLLM that has been started for it."""
     kind, is_tied = request.param
@@ -149,7 +155,7 @@ def test_first_tokens_follow_the_distribution(made: Any) -> None:
     assert statistic < freedom + 5 * (2 * freedom) ** 0.5
 
 
-@pytest.mark.parametrize("kind", ["llama", "gptneox"])
+@pytest.mark.parametrize("kind", names(["llama", "gptneox"], ["gptneox"]))
 def test_a_tied_head_that_stays_behind_is_refused(kind: str) -> None:
     def load_model() -> Any:
         return policy(kind, is_tied=True)
@@ -217,7 +223,7 @@ def command(folder: Path, *overrides: str) -> list[str]:
     return [sys.executable, "-m", "rlhf_lab.cli.main", "train", "debug=tiny", *names]
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", names(["sync", "async"], ["async"]))
 def test_a_whole_run_trains_on_what_vllm_draws(tmp_path: Path, mode: str) -> None:
     folder = tmp_path / "run"
     done = subprocess.run(
