@@ -99,6 +99,7 @@ def test_an_installed_wheel_trains_sweeps_and_reports(
     assert (elsewhere / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_the_example_of_an_own_project_runs_from_its_sweep_to_its_figure(
     bin_folder: Path, elsewhere: Path, processes: None
 ) -> None:

@@ -102,6 +102,7 @@ def test_every_rank_draws_its_chunks_with_the_bits_of_one(
         assert [len(rank.held) for rank in ranks] == [2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("processes")
 def test_two_processes_evaluate_as_one_does(

@@ -104,7 +104,7 @@ WITH_EPISODES = {
     "recycled": ("mode=partial", "mode.segment_tokens=5", "mode.over_provision=1.5"),
 }
 # A run is killed twenty times: `make test` has those that keep most beside the trainer.
-KILLED = ("process", "episodes-turns")
+KILLED = ("process",)
 RUNS = {
     **{mode: (*SHORT, *MODES[mode]) for mode in MODES},
     **{f"episodes-{mode}": (*EPISODES, *WITH_EPISODES[mode]) for mode in WITH_EPISODES},

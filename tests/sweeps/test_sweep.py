@@ -232,8 +232,9 @@ def test_a_number_of_threads_that_is_set_to_nothing_is_not_set(
     assert [os.environ[name] for name in THREADS] == ["3", "7", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("launcher", names(LAUNCHERS, ["local"]))
+@pytest.mark.parametrize("launcher", list(LAUNCHERS))
 def test_a_sweep_that_is_stopped_saves_its_jobs_and_ends_with_the_same_bits(
     marked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
 ) -> None:

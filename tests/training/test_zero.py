@@ -15,6 +15,7 @@ from tests.support.zero_worker import ALGO, STAGES
 from tests.training.test_distributed import ended, torchrun
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.usefixtures("processes"),
     pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs rlhf-lab[deepspeed]"),

@@ -43,8 +43,9 @@ def wheel_of(name: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        "machine,generation,update,weights",
+        "machine,update",
         # Minutes each, of what other tests have too: runs in every mode, and overlap.
+        pytest.param("generation,weights", marks=pytest.mark.slow),
         pytest.param("parity,bits", marks=pytest.mark.slow),
         pytest.param("overlap,tenants,learning", marks=pytest.mark.slow),
     ],

@@ -216,6 +216,7 @@ def test_a_notebook_runs_in_a_kernel(saved: Path, monkeypatch: pytest.MonkeyPatc
     assert not any(one.output_type == "error" for one in outputs)
 
 
+@pytest.mark.slow
 def test_the_notebook_that_trains_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLHF_LAB_NOTEBOOK_SIZE", "debug=tiny")
     monkeypatch.setenv("MPLBACKEND", "Agg")
