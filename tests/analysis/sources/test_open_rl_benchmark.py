@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.benchmark.kept import TABLES, load_benchmark
+from rlhf_lab_analysis.benchmark.kept import TABLES
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.sources.conditions import place_of
 from rlhf_lab_analysis.sources.filter_text import parse_query
@@ -436,7 +436,7 @@ def test_the_kept_tables_have_one_setting_a_name_and_every_documented_name(
 
 
 def test_the_documented_command_gives_the_numbers_of_the_tracked_benchmark(
-    tmp_path: Path, kept_records: tuple[Record, ...]
+    tmp_path: Path, kept_records: tuple[Record, ...], kept_benchmark: Tables
 ) -> None:
     """Of all kept tables, for each algorithm: every run counts, none of another setting does, and
     the end is that on more prompts. rlops knows no stage seeds: where these have several RL seeds,
@@ -462,7 +462,7 @@ def test_the_documented_command_gives_the_numbers_of_the_tracked_benchmark(
     arguments = [*own[:place], *filters, *own[place:]]
     rlops(tmp_path, "rlops", *arguments, "--output-filename", str(out))
     ends = row_of(out.with_suffix(".csv"))
-    kept = cells(load_benchmark()).only(sweep=[LADDER, OTHER_SEEDS])
+    kept = cells(kept_benchmark).only(sweep=[LADDER, OTHER_SEEDS])
     scores: dict[str, list[float]] = {}
     for cell in kept.cells:
         legend = f"{cell.parts['algo']} N={cell.parts['updates_per_round']}"
@@ -471,10 +471,10 @@ def test_the_documented_command_gives_the_numbers_of_the_tracked_benchmark(
             scores.setdefault(legend, []).append(score)
     for legend, of_runs in scores.items():
         assert ends[legend] == f"{np.mean(of_runs):.2f} ± {np.std(of_runs):.2f}", legend
-    # Of N = 1 two more RL seeds in 7 stage seeds, and 7 RL seeds of their own.
+    # Of N = 1 two more RL seeds in 7 stage seeds, and 20 stage seeds with RL seeds of their own.
     assert {legend: len(of_runs) for legend, of_runs in scores.items()} == {
-        "ppo N=1": 29, "ppo N=64": 8, "best_of_n N=1": 29, "best_of_n N=64": 8,
-        "online_dpo N=1": 50, "online_dpo N=64": 29, "proximal_rloo N=1": 50,
+        "ppo N=1": 42, "ppo N=64": 8, "best_of_n N=1": 42, "best_of_n N=64": 8,
+        "online_dpo N=1": 63, "online_dpo N=64": 29, "proximal_rloo N=1": 63,
         "proximal_rloo N=64": 8,
     }  # fmt: skip
 

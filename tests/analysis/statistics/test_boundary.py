@@ -203,7 +203,7 @@ def test_the_command_prints_its_table(
     monkeypatch.setattr(boundary_coverage, "SEEDS", (2,))
     monkeypatch.setattr(boundary_coverage, "STALENESS", (0, 2, 8))
     monkeypatch.setattr(boundary_coverage, "LEAST", 3)
-    assert boundary_coverage.main(["--simulations", "2"]) == 0
+    assert boundary_coverage.main(["--simulations", "3"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     assert len(lines) == 2 + 3 and "holds the binding S" in lines[0]
     assert boundary_coverage.main(["--simulations", "1"]) == 2
