@@ -154,8 +154,9 @@ def test_slopes_are_held_at_their_level_and_the_line_is_not_rejected(
     assert np.mean([one.shape is shape for one in made]) > 0.8
 
 
+@pytest.mark.slow
 def test_a_bend_is_found_where_it_is_and_rejects_the_line() -> None:
-    made = fitted(RULE, 8, 8, 0)
+    made = fitted(RULE, 8, 20, 0)
     held = [one.binding.low <= boundary_coverage.BINDING <= one.binding.high for one in made]
     assert np.mean(held) >= 0.75
     assert np.mean([one.line_p < 0.05 for one in made]) > 0.7
