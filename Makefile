@@ -54,7 +54,7 @@ SEEDS ?= 1,2,3,4,5
 MARGIN ?= 0.5
 JOBS ?= 2
 TABLE ?= digests.json
-# One more than two cores: their tests wait for a fifth of the time.
+# Two processes leave a fifth of two cores idle, since tests of several processes wait.
 WORKERS ?= 3
 SECONDS ?= 600
 VLLM_TESTS ?= vllm

@@ -41,10 +41,9 @@ class Cell:
     """The runs of one condition in one environment and sweep, which differ in their seeds alone.
 
     parts: task, model, algo, mode, correction, reward, proxy, N, T, K and S by their column, and
-    the `by` keys of the tables. members: the runs by their stage seed (0 where stages have none of
-    their own) and seed. Where stages have seeds of their own, these are the seeds of everything
-    else here, as runs that share the stages are not independent: numbers are means over the runs of
-    a stage seed.
+    the `by` keys of the tables. members: the runs by stage seed (0 for a run without
+    `stage_seed`) and RL seed. Where runs have a stage seed, all other attributes are indexed by it
+    and their numbers are means over its RL seeds, since runs that share stages are not independent.
     """
 
     sweep: str
@@ -66,7 +65,7 @@ class Cell:
 
     @cached_property
     def groups(self) -> dict[int, list[Member]]:
-        """The runs of each seed, in order of their own seeds."""
+        """The runs of each stage seed (each seed, without one), in order of their RL seeds."""
         found: dict[int, list[Member]] = {}
         for (stage_seed, seed), one in sorted(self.members.items(), key=lambda one: one[0]):
             found.setdefault(stage_seed or seed, []).append(one)

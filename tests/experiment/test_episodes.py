@@ -21,7 +21,7 @@ from tests.support.chats import CHATML, chat_tokenizer
 from tests.support.examples import FACTS
 from tests.support.in_memory import memory_of, run_in_memory
 from tests.support.survival import outcome
-from tests.support.variants import SLOW, names, variants
+from tests.support.variants import names, variants
 
 SHORT = (
     "run.updates=6",
@@ -219,7 +219,7 @@ def test_a_free_run_takes_weights_at_any_token_and_is_replayed(
         ["lagged", "partial_turns", "over_provision_in_turns"],
     ),
 )
-@pytest.mark.parametrize("rounds", [pytest.param(1, marks=SLOW), 3])
+@pytest.mark.parametrize("rounds", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_run_goes_on_where_it_was_stopped(
     make_config: MakeConfig,
     finished: Finished,

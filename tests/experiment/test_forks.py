@@ -14,7 +14,7 @@ from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.forks import QUIET, Runs, contents, versions
 from tests.support.survival import exact_rows, outcome
-from tests.support.variants import SLOW, names
+from tests.support.variants import names, slow
 
 SHORT = (
     *("algo=grpo", "run.group_size=4", "run.updates=8", "reward=task_rule", "eval.snapshots=0"),
@@ -138,7 +138,7 @@ def test_postponed_chunks_wait_for_the_version_that_the_new_mode_gives_them(
     "change",
     [
         ("correction=split", "mode.max_staleness=2"),
-        pytest.param(("algo=rloo", "optim.lr=1e-2"), marks=SLOW),
+        slow("algo=rloo", "optim.lr=1e-2"),
         ("generator.round_weights=bf16", "shaping.length_weight=0.01"),
     ],
 )

@@ -18,7 +18,6 @@ from rlhf_lab.types.rollouts import Chunk, Rollout
 from rlhf_lab.types.samples import Finish
 from tests.support.environments import prompt
 from tests.support.slow_environments import FOR_EVER, NUM_SAMPLES, worker_of
-from tests.support.variants import SLOW
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -45,9 +44,9 @@ def generated(reset: float, step: float, **options: Any) -> Rollout:
     [
         # A call that is longer, and several that are longer together.
         (0.0, 1.5 * HANG_SECONDS, {"steps_at_once": NUM_SAMPLES}),
-        pytest.param(HANG_SECONDS / 2, 0.0, {}, marks=SLOW),
+        pytest.param(HANG_SECONDS / 2, 0.0, {}, marks=pytest.mark.slow),
         # No limit, by which alone a wait is known to end: a sign of life behind each call.
-        pytest.param(HANG_SECONDS / 2, 0.0, {"step_seconds": 0.0}, marks=SLOW),
+        pytest.param(HANG_SECONDS / 2, 0.0, {"step_seconds": 0.0}, marks=pytest.mark.slow),
         (HANG_SECONDS / 2, 0.0, {"step_seconds": 0.0, "steps_at_once": 2}),
         (0.0, HANG_SECONDS / 2, {"step_seconds": 0.0, "decode_ahead": 4}),
     ],

@@ -66,7 +66,7 @@ from tests.support.survival import (
     start,
     wait_until,
 )
-from tests.support.variants import SLOW, names, variants
+from tests.support.variants import names, slow, variants
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -103,7 +103,7 @@ WITH_EPISODES = {
     "tokens": ("mode=partial", "mode.segment_tokens=5", "mode.max_staleness=2"),
     "recycled": ("mode=partial", "mode.segment_tokens=5", "mode.over_provision=1.5"),
 }
-# A run is killed twenty times: `make test` has those that keep most beside the trainer.
+# A run is killed twenty times: `make test` has the mode that keeps most beside the trainer.
 KILLED = ("process",)
 RUNS = {
     **{mode: (*SHORT, *MODES[mode]) for mode in MODES},
@@ -175,11 +175,11 @@ def rows_of(folder: Path) -> int:
 @pytest.mark.parametrize(
     ("mode", "number", "point"),
     [
-        pytest.param("sync", signal.SIGTERM, "update", marks=SLOW),
-        pytest.param("sync", signal.SIGUSR1, "take", marks=SLOW),
+        pytest.param("sync", signal.SIGTERM, "update", marks=pytest.mark.slow),
+        pytest.param("sync", signal.SIGUSR1, "take", marks=pytest.mark.slow),
         ("process", signal.SIGTERM, "take"),
         ("process", signal.SIGUSR1, "update"),
-        pytest.param("recycled", signal.SIGTERM, "take", marks=SLOW),
+        pytest.param("recycled", signal.SIGTERM, "take", marks=pytest.mark.slow),
         ("sync", signal.SIGINT, "update"),
     ],
 )
@@ -320,8 +320,8 @@ def test_resuming_a_run_that_goes_on_or_is_finished(
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(("mode.executor=thread",), marks=SLOW),
-        pytest.param(("mode.executor=thread", "mode.weights=latest_per_token"), marks=SLOW),
+        slow("mode.executor=thread"),
+        slow("mode.executor=thread", "mode.weights=latest_per_token"),
         (
             "mode.executor=thread",
             "mode.when_stale=drop",

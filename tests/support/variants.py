@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-SLOW = pytest.mark.slow
-
 
 def variants(cases: Mapping[str, Any], often: Collection[str]) -> list[Any]:
     """Cases by their names: those of `often` in every run of the tests, the others are slow.
@@ -18,7 +16,7 @@ def variants(cases: Mapping[str, Any], often: Collection[str]) -> list[Any]:
     if unknown := set(often) - set(cases):
         raise ValueError(f"no case is named {', '.join(sorted(unknown))}")
     return [
-        pytest.param(case, id=name, marks=() if name in often else SLOW)
+        pytest.param(case, id=name, marks=() if name in often else pytest.mark.slow)
         for name, case in cases.items()
     ]
 
@@ -30,4 +28,4 @@ def names(cases: Iterable[str], often: Collection[str]) -> list[Any]:
 
 def slow(*options: str) -> Any:
     """A case that is these options, for `make test-slow` alone."""
-    return pytest.param(options, marks=SLOW)
+    return pytest.param(options, marks=pytest.mark.slow)

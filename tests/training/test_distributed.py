@@ -88,7 +88,8 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def told(single: Path) -> tuple[str, str]:
     """The same in two processes, by every engine that there is, until one of them fails. All in one
     go: processes import for longer than they train. Returns output and errors."""
-    return trained(single, [name for kind in ENGINES for name in there(kind, ENGINES[kind])])
+    present = [engines for kind, engines in ENGINES.items() if is_installed(kind)]
+    return trained(single, [name for engines in present for name in engines])
 
 
 def trained(single: Path, engines: Sequence[str]) -> tuple[str, str]:
@@ -98,16 +99,16 @@ def trained(single: Path, engines: Sequence[str]) -> tuple[str, str]:
     return out, err
 
 
-def there(kind: str, engines: Sequence[str]) -> Sequence[str]:
-    """Engines of a kind, none if its package is not there."""
-    return engines if kind == "fsdp" or find_spec("deepspeed") is not None else []
+def is_installed(kind: str) -> bool:
+    """Whether the package of a kind of engines is there."""
+    return kind == "fsdp" or find_spec("deepspeed") is not None
 
 
 @pytest.mark.parametrize("kind", list(ENGINES))
 def test_two_processes_train_as_one_does(single: Path, told: tuple[str, str], kind: str) -> None:
     """Losses, norms and the measures of every row, in the rows' order; a checkpoint of one process
     goes on in two, and one of two in one; other weights can be read without a trace."""
-    if not there(kind, ENGINES[kind]):
+    if not is_installed(kind):
         pytest.skip("needs rlhf-lab[deepspeed]")
     all_agree(single, ENGINES[kind], told)
 
@@ -115,7 +116,7 @@ def test_two_processes_train_as_one_does(single: Path, told: tuple[str, str], ki
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(OTHERS))
 def test_two_processes_train_as_one_does_by_every_engine(single: Path, kind: str) -> None:
-    if not there(kind, OTHERS[kind]):
+    if not is_installed(kind):
         pytest.skip("needs rlhf-lab[deepspeed]")
     all_agree(single, OTHERS[kind], trained(single, OTHERS[kind]))
 

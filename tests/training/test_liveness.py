@@ -16,7 +16,6 @@ import pytest
 from rlhf_lab.rollout.ports import free_port
 from rlhf_lab.training.engines import liveness
 from rlhf_lab.training.engines.liveness import Liveness
-from tests.support.variants import SLOW
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,8 +56,8 @@ def two(loser: int, number: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("loser", "number"),
     [
-        pytest.param(1, "SIGKILL", id="killed", marks=SLOW),
-        pytest.param(1, "SIGSTOP", id="rank 1 vanished", marks=SLOW),
+        pytest.param(1, "SIGKILL", id="killed", marks=pytest.mark.slow),
+        pytest.param(1, "SIGSTOP", id="rank 1 vanished", marks=pytest.mark.slow),
         pytest.param(0, "SIGSTOP", id="rank 0 vanished"),
     ],
 )

@@ -14,7 +14,7 @@ from tests.conftest import Finished, MakeConfig
 from tests.support.examples import FACTS
 from tests.support.in_memory import memory_of, result_of, run_in_memory
 from tests.support.survival import outcome
-from tests.support.variants import SLOW, names
+from tests.support.variants import names
 
 SHORT = (
     *("task=arithmetic", "task.train_size=12", "reward=task_rule", "algo=grpo"),
@@ -85,7 +85,7 @@ def test_a_run_that_paused_ends_as_one_that_never_did(
 
 
 @pytest.mark.parametrize("choice", list(CHOICES))
-@pytest.mark.parametrize("done", [pytest.param(1, marks=SLOW), 4])
+@pytest.mark.parametrize("done", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_a_run_that_was_stopped_goes_on(make_config: MakeConfig, choice: str, done: int) -> None:
     background = ("mode=async", "mode.executor=thread", "mode.max_staleness=2")
     config = make_config(*SHORT, *CHOICES[choice], *background, "checkpoint=rounds")

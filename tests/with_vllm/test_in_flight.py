@@ -15,12 +15,11 @@ import torch
 from rlhf_lab.rollout.generators.vllm import names
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.make import Lengths, vllm_generator
-from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.options import Prove
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.samples import Group, Sample
 from tests.support.variants import variants
-from tests.with_vllm.models import chunk, policy, tokenizer, version
+from tests.with_vllm.models import SAMPLING, chunk, policy, tokenizer, version
 from tests.with_vllm.test_vllm import ROOT, command
 
 pytestmark = pytest.mark.vllm
@@ -30,7 +29,6 @@ LENGTHS = Lengths(prompt=40, response=80)
 PROMPTS = [(5, 9, 30), (7, 8), (40, 41, 42, 43, 44), (11,), (60, 61), (12, 13)]
 # Two rows at a time: a chunk takes a thousand steps, whatever the machine's speed.
 ROWS = 2
-KINDS = {"child": VLLMSampling, "server": VLLMServerSampling}
 SETTINGS: dict[str, Any] = {
     "temperature": TEMPERATURE,
     "prove": Prove.first,
@@ -38,7 +36,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=variants(KINDS, ["server"]))
+@pytest.fixture(scope="module", params=variants(SAMPLING, ["server"]))
 def generator(request: pytest.FixtureRequest) -> Iterator[VLLMGenerator]:
     with pytest.MonkeyPatch.context() as patch:
         # A server of a job: its model and its versions have the job's name.

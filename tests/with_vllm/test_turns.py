@@ -12,21 +12,19 @@ import torch
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
 from rlhf_lab.rollout.generators.vllm.make import Lengths, vllm_generator
-from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.options import Prove
 from rlhf_lab.rollout.generators.vllm.turns import VLLMTurns
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Sample
 from tests.support.environments import Play
 from tests.support.variants import variants
-from tests.with_vllm.models import chunk, policy, tokenizer, version
+from tests.with_vllm.models import SAMPLING, chunk, policy, tokenizer, version
 
 pytestmark = pytest.mark.vllm
 
 TEMPERATURE = 0.7
 LENGTHS = Lengths(prompt=40, response=40, observed=24)
-KINDS = {"child": VLLMSampling, "server": VLLMServerSampling}
 PROMPTS = [(5, 9, 30), (7, 8), (40, 41, 42, 43, 44), (11,), (60, 61), (12, 13)]
 
 
@@ -53,7 +51,7 @@ def model() -> Any:
     return found
 
 
-@pytest.fixture(scope="module", params=variants(KINDS, ["child"]))
+@pytest.fixture(scope="module", params=variants(SAMPLING, ["child"]))
 def player(request: pytest.FixtureRequest) -> Iterator[EpisodeGenerator]:
     options = request.param(temperature=TEMPERATURE, prove=Prove.first)
     writer = VLLMTurns(vllm_generator(options, tokenizer(), model, LENGTHS, seed=17))

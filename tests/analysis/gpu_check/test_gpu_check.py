@@ -44,8 +44,8 @@ def wheel_of(name: str, folder: Path) -> None:
     "names",
     [
         "machine,update",
-        # Minutes each, of what other tests have too: runs in every mode, and overlap.
         pytest.param("generation,weights", marks=pytest.mark.slow),
+        # Minutes each, of what other tests have too: runs in every mode, and overlap.
         pytest.param("parity,bits", marks=pytest.mark.slow),
         pytest.param("overlap,tenants,learning", marks=pytest.mark.slow),
     ],
