@@ -215,12 +215,13 @@ lint-style: $(INSTALLED)
 	$(BIN)/lint-imports
 	$(BIN)/pylint src/rlhf_lab src/hydra_plugins/rlhf_lab_plugin analysis
 
-sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER=local|joblib|slurm, DRY=1, RERUN=failed, EXTEND=1
+sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER=local|joblib|slurm, DRY=1, RERUN=failed, EXTEND=1, OWN_RL_SEEDS=1
 	@test -f "sweeps/$(SWEEP).yaml" -o -f "$(SWEEP)" || { echo "SWEEP=$(SWEEP) is no sweep: pass SWEEP=<name>, one of" >&2; \
 		find sweeps -maxdepth 1 -name '*.yaml' | sort | sed 's|.*/|  |; s|\.yaml$$||' >&2; exit 1; }
 	$(BIN)/rlhf-lab sweep $(SWEEP) \
 		$(if $(LAUNCHER),launcher=$(LAUNCHER)) $(if $(DRY),dry=true) \
-		$(if $(RERUN),rerun=$(RERUN)) $(if $(EXTEND),extend=true) $(OVERRIDES)
+		$(if $(RERUN),rerun=$(RERUN)) $(if $(EXTEND),extend=true) \
+		$(if $(OWN_RL_SEEDS),'seed=10$${stage_seed}') $(OVERRIDES)
 
 figures: $(INSTALLED)  ## all figures that RUNS (folders, or tables.parquet) allow, into FIGURES
 	$(BIN)/python -m rlhf_lab_analysis.figures $(RUNS) --out $(FIGURES)
@@ -286,6 +287,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano EXTEND=1 \
 		OVERRIDES="generator.round_weights=none mode.max_staleness=16 optim.lr=1.2e-3 correction=none,estr $(THIRD_LOOK)"
 	$(MAKE) benchmark-sweep SWEEP=gradient_projection_nano
+	$(MAKE) benchmark-sweep SWEEP=gradient_projection_nano EXTEND=1 OWN_RL_SEEDS=1 \
+		OVERRIDES="optim.max_gradient_cosine=1,0.3 mode.max_staleness=16 optim.lr=1.2e-3 stage_seed=range(11,36)"
 	$(MAKE) benchmark-sweep SWEEP=off_policy_methods_nano
 	$(MAKE) benchmark-sweep SWEEP=over_provision_nano
 	$(MAKE) benchmark-sweep SWEEP=turns
@@ -310,6 +313,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 		output.dir=runs/teacher output.resume=true
 	$(MAKE) benchmark-sweep SWEEP=distill_nano
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s,nano_m"
+	$(MAKE) benchmark-sweep SWEEP=verified_answers_nano LAUNCHER=local
 	$(MAKE) benchmark-sweep SWEEP=compute_optimal_nano LAUNCHER=local \
 		OVERRIDES="compute=sync,async,two_passes model=nano_s run.updates=64 $(EIGHT_SEEDS) seed=1"
 	$(BIN)/python -m rlhf_lab_analysis.benchmark $(BENCHMARK)

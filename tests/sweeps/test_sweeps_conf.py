@@ -34,8 +34,9 @@ NANO = "_nano"
 QUESTIONS = sorted(name.removesuffix(NANO) for name in NAMES if name.endswith(NANO))
 # Their full forms are not on TL;DR.
 OTHER_TASKS = {"chats", "prompt_pools", "verified_answers"}
-# RL seeds that go with the stage seeds.
 OWN_SEEDS = "own_rl_seeds"
+# The RL seeds that go with stage seeds 1 and 3.
+OF_STAGES = {OWN_SEEDS: [101, 103], "verified_answers_nano": [1, 3]}
 # A real model that a laptop trains: there is no smaller form that could follow instructions. And
 # worlds of nano models alone.
 OF_ONE_SIZE = [
@@ -154,9 +155,9 @@ def test_a_sweep_says_its_question_and_pairs_its_conditions_by_seed(name: str) -
     assert asked_of_hydra(name).mode.name == "MULTIRUN"
     # Hydra makes the product, so that every condition has all seeds.
     if "stage_seed" in sweep.swept:
-        if name == OWN_SEEDS:
+        if name in OF_STAGES:
             seeds = [sweep.config(f"stage_seed={stage}").seed for stage in (1, 3)]
-            assert "seed" not in sweep.swept and seeds == [101, 103]
+            assert "seed" not in sweep.swept and seeds == OF_STAGES[name]
         else:
             assert sweep.swept["seed"] == ["1"]
         assert sweep.swept["stage_seed"] == OTHER_STAGES.get(name, STAGE_SEEDS)
