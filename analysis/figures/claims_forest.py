@@ -35,7 +35,7 @@ LOOKS: Mapping[Verdict | None, tuple[str, str]] = {
 # What a number has in the place of a verdict that decides nothing.
 BESIDE = "beside"
 UNITS = {
-    Unit.points: "difference of win-rates, points",
+    Unit.points: "difference of win-rates or accuracies, points",
     Unit.nats: "difference of KL to SFT, nats",
     Unit.times: "ratio",
     Unit.updates: "difference of updates",

@@ -56,6 +56,12 @@ def quality(cell: Cell, criteria: Criteria) -> Effects:
     return cell.scores(criteria.quality)
 
 
+def accuracy(cell: Cell, criteria: Criteria) -> Effects:
+    """The mean gold reward of a task whose rule rewards a response with 0 or 1. A win-rate against
+    the reference would count a right response only where the reference is wrong."""
+    return cell.scores("gold/mean")
+
+
 def kl(cell: Cell, criteria: Criteria) -> Effects:
     return cell.scores(criteria.drift)
 
@@ -185,6 +191,7 @@ MEASURES: Mapping[str, Measure] = {
     one.name: one
     for one in (
         Measure("quality", Unit.points, 0.02, difference_of(quality), quality, words="win-rate"),
+        Measure("accuracy", Unit.points, 0.02, difference_of(accuracy), accuracy, words="accuracy"),
         Measure("gain_over_sft", Unit.points, 0.02, difference_of(gain), gain, "gain over SFT"),
         Measure(
             "quality_over_updates",

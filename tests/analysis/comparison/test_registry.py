@@ -16,7 +16,7 @@ import yaml
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.benchmark import claims as command
-from rlhf_lab_analysis.comparison.registry.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit
 from rlhf_lab_analysis.comparison.registry.comparisons import Compared
 from rlhf_lab_analysis.comparison.registry.decisions import (
     Decision,
@@ -385,6 +385,22 @@ def test_ends_are_those_on_more_prompts_and_ways_are_not(tmp_path: Path) -> None
     (cell,) = cells(made.tables(*low)).cells
     assert cell.scores("gold/win_rate") == {1: 0.8, 2: 0.8, 3: 0.8}
     assert [ys[-1] for _, ys in cell.paths("x/updates", "gold/win_rate").values()] == [*HIGH]
+
+
+def test_accuracy_is_the_mean_of_a_rule_and_no_win_rate(tmp_path: Path) -> None:
+    """Claims on accuracy had been decided by the win-rate against a reference."""
+
+    def right(run: Record, share: float) -> Record:
+        return replace(run, evals=[{**row, "gold/mean": share} for row in run.evals])
+
+    low = [right(run, share) for run, share in zip(Made().runs(HIGH), HIGH, strict=True)]
+    shares = less(HIGH, (0.10, 0.12, 0.08))
+    high = [
+        right(run, share)
+        for run, share in zip(Made(per_round=16).runs(HIGH), shares, strict=True)
+    ]
+    (number,) = only(decided(tmp_path, [*low, *high], measure="accuracy")).answer.numbers
+    assert number.estimate.point == pytest.approx(-0.10) and number.unit is Unit.points
 
 
 def test_gates_stop_runs_of_bad_stages(tmp_path: Path) -> None:
