@@ -396,8 +396,7 @@ def test_accuracy_is_the_mean_of_a_rule_and_no_win_rate(tmp_path: Path) -> None:
     low = [right(run, share) for run, share in zip(Made().runs(HIGH), HIGH, strict=True)]
     shares = less(HIGH, (0.10, 0.12, 0.08))
     high = [
-        right(run, share)
-        for run, share in zip(Made(per_round=16).runs(HIGH), shares, strict=True)
+        right(run, share) for run, share in zip(Made(per_round=16).runs(HIGH), shares, strict=True)
     ]
     (number,) = only(decided(tmp_path, [*low, *high], measure="accuracy")).answer.numbers
     assert number.estimate.point == pytest.approx(-0.10) and number.unit is Unit.points
