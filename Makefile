@@ -257,6 +257,7 @@ coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/st
 
 # For a sweep whose file has five stage seeds.
 EIGHT_SEEDS := stage_seed=1,3,4,5,6,7,8,9
+THIRTEEN_SEEDS := stage_seed=11,12,13,14,16,17,18,19,20,22,23,24,26
 # Stage seeds that pass the gates, for claims that five did not decide.
 THIRD_LOOK := stage_seed=7,8,9,11,12,13,14,16,17,18,19,20
 
@@ -271,8 +272,10 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
 		OVERRIDES="tuned=online_dpo run.updates_per_round=1,64 stage_seed=range(11,37)"
 	$(MAKE) benchmark-sweep SWEEP=own_rl_seeds
-	$(MAKE) benchmark-sweep SWEEP=own_rl_seeds EXTEND=1 OVERRIDES="stage_seed=11,12,13,14,16,17,18,19,20,22,23,24,26"
+	$(MAKE) benchmark-sweep SWEEP=own_rl_seeds EXTEND=1 OVERRIDES="$(THIRTEEN_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=catch_up_nano
+	$(MAKE) benchmark-sweep SWEEP=catch_up_nano EXTEND=1 OWN_RL_SEEDS=1 \
+		OVERRIDES="tuned=online_dpo run.updates_per_round=1,16 $(THIRTEEN_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="optim.schedule_per=round"
 	$(MAKE) benchmark-sweep SWEEP=policy_scale_nano OVERRIDES="model=nano_m,nano_l"
 	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano OVERRIDES="model@proxy=nano_m,nano_l"
@@ -286,6 +289,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano
 	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano EXTEND=1 \
 		OVERRIDES="generator.round_weights=none mode.max_staleness=16 optim.lr=1.2e-3 correction=none,estr $(THIRD_LOOK)"
+	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano EXTEND=1 OWN_RL_SEEDS=1 \
+		OVERRIDES="generator.round_weights=none mode.max_staleness=0,16 optim.lr=1.2e-3 correction=m2po stage_seed=range(11,36)"
 	$(MAKE) benchmark-sweep SWEEP=gradient_projection_nano
 	$(MAKE) benchmark-sweep SWEEP=gradient_projection_nano EXTEND=1 OWN_RL_SEEDS=1 \
 		OVERRIDES="optim.max_gradient_cosine=1,0.3 mode.max_staleness=16 optim.lr=1.2e-3 stage_seed=range(11,36)"
@@ -309,6 +314,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 		OVERRIDES="queue=in_order,completion tail=heavy mode.max_staleness=4 $(EIGHT_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=prompt_pools_nano
 	$(MAKE) benchmark-sweep SWEEP=adapters_nano
+	$(MAKE) benchmark-sweep SWEEP=adapters_nano EXTEND=1 OWN_RL_SEEDS=1 \
+		OVERRIDES="model.lora_rank=1,16 optim.lr=5e-4 mode.max_staleness=0 $(THIRTEEN_SEEDS)"
 	$(BIN)/rlhf-lab train reward=task_rule algo=grpo run.group_size=4 optim.lr=2e-4 run.updates=128 stage_seed=102 seed=102 \
 		output.dir=runs/teacher output.resume=true
 	$(MAKE) benchmark-sweep SWEEP=distill_nano
@@ -322,6 +329,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 		OVERRIDES="optim.lr=3e-4,1.2e-3 mode.max_staleness=0,16,64 $(THIRD_LOOK) output.root=$(BENCHMARK)_collapses"
 	$(MAKE) sweep SWEEP=staleness_rate_nano LAUNCHER=joblib EXTEND=1 \
 		OVERRIDES="optim.lr=1.2e-3 mode.max_staleness=1 $(THIRD_LOOK) output.root=$(BENCHMARK)_collapses"
+	$(MAKE) sweep SWEEP=staleness_rate_nano LAUNCHER=joblib EXTEND=1 OWN_RL_SEEDS=1 \
+		OVERRIDES="algo=ppo optim.lr=3e-4,1.2e-3 mode.max_staleness=0,16 stage_seed=range(21,39) output.root=$(BENCHMARK)_collapses"
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --tables analysis/benchmark/collapses.parquet $(BENCHMARK)_collapses
 	$(MAKE) benchmark-page
 
