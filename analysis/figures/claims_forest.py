@@ -45,8 +45,9 @@ UNITS = {
 # wide interval would take the axis, and those that decide would vanish beneath their markers.
 LINEAR = {Unit.points: 5.0, Unit.nats: 0.2}
 FAR = 4
-# Decades whose room the linear half takes; ticks, in times of it; room at an end of the axis.
-LINEAR_ROOM, TICKS, ROOM = 1.5, (-20, -4, -1, 0, 1, 4, 20), 1.15
+# Decades whose room the linear half takes; ticks, in times of it, and those between them, whose labels
+# would have no room; room at an end of the axis.
+LINEAR_ROOM, TICKS, BETWEEN, ROOM = 1.5, (-20, -1, 0, 1, 20), (-4, 4), 1.15
 CAPTION = (
     "Claims and the differences that decide them, in pairs of stage seeds. Bars are the intervals "
     "of the verdict at the right: a circle holds, a square holds within the margin, a cross does "
@@ -168,7 +169,9 @@ def draw_page(lines: Sequence[Line], scale: Scale) -> DrawnFigure:
         for place, line in enumerate(lines):
             if line.number is None:
                 at = blended_transform_factory(figure.transFigure, axes.transData)
-                axes.text(0.005, place, line.text, transform=at, va="center", fontsize=6.5)
+                text = axes.text(0.005, place, line.text, transform=at, va="center", fontsize=6.5)
+                # It may be so long that it would cross the lines of the axis.
+                text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
             elif line.decision is not None:
                 rows.append(draw_line(axes, place, line.decision, line.number, line.verdict))
         names = [(place, line.text) for place, line in enumerate(lines) if line.number]
@@ -178,7 +181,7 @@ def draw_page(lines: Sequence[Line], scale: Scale) -> DrawnFigure:
         axes.set_xlabel(UNITS[scale.unit])
         # Texts of claims run across it.
         axes.spines["left"].set_visible(False)
-        axes.grid(axis="x", color=GREY, alpha=0.2, lw=0.5)
+        axes.grid(axis="x", which="both", color=GREY, alpha=0.2, lw=0.5)
         data = pd.DataFrame(rows)
     return DrawnFigure(figure, data, scale.caption, ())
 
@@ -194,7 +197,12 @@ def set_scale(axes: Axes, scale: Scale) -> None:
     axes.set_xscale("symlog", linthresh=linear, linscale=LINEAR_ROOM)
     left, right = min(ROOM * low, -ROOM * linear), max(ROOM * high, ROOM * linear)
     axes.set_xlim(left, right)
-    ticks(axes, [tick * linear for tick in TICKS if left <= tick * linear <= right])
+    named, others = (
+        [tick * linear for tick in every if left <= tick * linear <= right]
+        for every in (TICKS, BETWEEN)
+    )
+    ticks(axes, named)
+    axes.set_xticks(others, [""] * len(others), minor=True)
     for end in (-linear, linear):
         axes.axvline(end, color=GREY, lw=0.6, ls=":")
 

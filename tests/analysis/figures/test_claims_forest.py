@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -116,3 +117,24 @@ def test_pages_of_a_unit_have_one_axis_and_fit_a_page() -> None:
     pages = claims_forest(many)
     assert len(pages) > 1 and len({panel_of(made).get_xlim() for made in pages}) == 1
     assert all(made.figure.get_figheight() <= PAGE for made in pages)
+
+
+def test_numbers_of_an_axis_of_two_hundred_points_do_not_touch() -> None:
+    """-100, -20 and -5 were written over each other."""
+    label = "mean over the updates, " + 2 * "LoRA of rank 1, learning rate 0.0005 less "
+    far = [number(label, side * 0.6, 0.38) for side in (-1, 1)]
+    (made,) = claims_forest([decision("both", *far)])
+    made.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in panel_of(made).get_xticklabels()]
+    # Half a letter.
+    space = 4
+    assert len(boxes) > 2
+    assert all(one.x1 + space < other.x0 for one, other in pairwise(boxes))
+
+
+def test_the_lines_of_the_axis_do_not_cross_the_text_of_a_claim() -> None:
+    made, _ = claims_forest([with_beside()])
+    (text,) = (one for one in panel_of(made).texts if one.get_text() == "The text of rank.")
+    patch = text.get_bbox_patch()
+    assert patch is not None and patch.get_facecolor() == (1, 1, 1, 1)
+    assert text.get_zorder() > max(line.get_zorder() for line in panel_of(made).lines)
