@@ -275,7 +275,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=own_rl_seeds EXTEND=1 OVERRIDES="$(THIRTEEN_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=catch_up_nano
 	$(MAKE) benchmark-sweep SWEEP=catch_up_nano EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="tuned=online_dpo run.updates_per_round=1,16 $(THIRTEEN_SEEDS)"
+		OVERRIDES="tuned=online_dpo,ppo run.updates_per_round=1,16 $(THIRTEEN_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="optim.schedule_per=round"
 	$(MAKE) benchmark-sweep SWEEP=policy_scale_nano OVERRIDES="model=nano_m,nano_l"
 	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano OVERRIDES="model@proxy=nano_m,nano_l"
