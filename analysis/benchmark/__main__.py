@@ -18,6 +18,7 @@ from pathlib import Path
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.benchmark.gallery import write_gallery
 from rlhf_lab_analysis.benchmark.kept import (
+    COLLAPSES,
     TABLES,
     load_benchmark,
     load_collapses,
@@ -79,7 +80,8 @@ def write(given: argparse.Namespace, tables: Tables, console: Console) -> None:
         console.print(f"{made.verdict}: {made.claim} ({made.setting}) {made.evidence}")
     if given.docs:
         weak = load_weak(given.tables)
-        every = [each for each in (tables, collapses, weak) if each]
+        weak_collapses = load_weak(given.tables.with_name(COLLAPSES.name))
+        every = [each for each in (tables, collapses, weak, weak_collapses) if each]
         found_stages = (row for one in registries for each in every for row in stages_of(one, each))
         stages = sorted(found_stages, key=lambda stage: (stage.task, stage.model, stage.seed))
         write_page(given.docs, page(tables, selection, collapses, fallen, weak, found, stages))
