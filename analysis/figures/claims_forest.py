@@ -45,8 +45,8 @@ UNITS = {
 # wide interval would take the axis, and those that decide would vanish beneath their markers.
 LINEAR = {Unit.points: 5.0, Unit.nats: 0.2}
 FAR = 4
-# Decades whose room the linear half takes; ticks, in times of it, and those between them, whose labels
-# would have no room; room at an end of the axis.
+# Decades whose room the linear half takes; ticks, in times of it, and those between them, whose
+# labels would have no room; room at an end of the axis.
 LINEAR_ROOM, TICKS, BETWEEN, ROOM = 1.5, (-20, -1, 0, 1, 20), (-4, 4), 1.15
 CAPTION = (
     "Claims and the differences that decide them, in pairs of stage seeds. Bars are the intervals "
