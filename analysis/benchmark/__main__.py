@@ -18,8 +18,8 @@ from pathlib import Path
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.benchmark.gallery import write_gallery
 from rlhf_lab_analysis.benchmark.kept import (
-    COLLAPSES,
     TABLES,
+    collapses_of,
     load_benchmark,
     load_collapses,
     load_weak,
@@ -80,7 +80,7 @@ def write(given: argparse.Namespace, tables: Tables, console: Console) -> None:
         console.print(f"{made.verdict}: {made.claim} ({made.setting}) {made.evidence}")
     if given.docs:
         weak = load_weak(given.tables)
-        weak_collapses = load_weak(given.tables.with_name(COLLAPSES.name))
+        weak_collapses = load_weak(collapses_of(given.tables))
         every = [each for each in (tables, collapses, weak, weak_collapses) if each]
         found_stages = (row for one in registries for each in every for row in stages_of(one, each))
         stages = sorted(found_stages, key=lambda stage: (stage.task, stage.model, stage.seed))

@@ -156,6 +156,11 @@ def weak_of(path: Path) -> Path:
     return path.with_name(f"weak_{path.name}")
 
 
+def collapses_of(path: Path) -> Path:
+    """Where the runs are kept, beside these tables, that were made to collapse."""
+    return path.with_name(COLLAPSES.name)
+
+
 def load_benchmark(path: Path = TABLES) -> Tables:
     """The benchmark's tables, of the runs that pass the gates."""
     return gather([str(path)], by=BY)
@@ -163,7 +168,7 @@ def load_benchmark(path: Path = TABLES) -> Tables:
 
 def load_collapses(path: Path = TABLES) -> Tables | None:
     """The runs that were made to collapse, kept beside these tables; None if there are none."""
-    kept = path.with_name(COLLAPSES.name)
+    kept = collapses_of(path)
     return gather([str(kept)], by=BY_OF_COLLAPSES) if kept.is_file() else None
 
 

@@ -40,7 +40,8 @@ def page(
     lines = [f"{tables.overview}. {distinct_text(selection)} {verdicts_text(every)}", ""]
     lines += [f"{power_sentence(every)} {hours_text(selection, fallen)}", ""]
     if collapses:
-        lines += [f"Besides, with every round, for claims on collapse: {collapses.overview}.", ""]
+        head = "Runs of which all rounds are kept, for claims on collapse"
+        lines += [f"{head}: {collapses.overview}.", ""]
     for question in dict.fromkeys(one.claim.row["question"] for one in every):
         rows = tuple(row(one) for one in every if one.claim.row["question"] == question)
         lines += [f"## {question}", *markdown(HEAD, rows), ""]

@@ -201,8 +201,7 @@ def set_scale(axes: Axes, scale: Scale) -> None:
         [tick * linear for tick in every if left <= tick * linear <= right]
         for every in (TICKS, BETWEEN)
     )
-    ticks(axes, named)
-    axes.set_xticks(others, [""] * len(others), minor=True)
+    ticks(axes, named, between=others)
     for end in (-linear, linear):
         axes.axvline(end, color=GREY, lw=0.6, ls=":")
 

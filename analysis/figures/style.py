@@ -90,11 +90,14 @@ def plain(text: str) -> str:
     return f" {line}" if line.startswith("_") else line
 
 
-def ticks(axes: Axes, values: Sequence[float], which: str = "x") -> None:
-    """Ticks at these values and nowhere else, written as plain numbers."""
+def ticks(
+    axes: Axes, values: Sequence[float], which: str = "x", between: Sequence[float] = ()
+) -> None:
+    """Ticks at these values, written as plain numbers, and minor ones without a number at those
+    between; none elsewhere."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_ticks(list(values), [f"{value:g}" for value in values])
-    axis.set_ticks([], minor=True)
+    axis.set_ticks(list(between), [""] * len(between), minor=True)
 
 
 def write(figure: Figure, path: Path, formats: Sequence[str]) -> list[Path]:
