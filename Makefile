@@ -215,13 +215,13 @@ lint-style: $(INSTALLED)
 	$(BIN)/lint-imports
 	$(BIN)/pylint src/rlhf_lab src/hydra_plugins/rlhf_lab_plugin analysis
 
-sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER=local|joblib|slurm, DRY=1, RERUN=failed, EXTEND=1, OWN_RL_SEEDS=1
+sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER=local|joblib|slurm, DRY=1, RERUN=failed, EXTEND=1, OWN_RL_SEEDS=1|2|...
 	@test -f "sweeps/$(SWEEP).yaml" -o -f "$(SWEEP)" || { echo "SWEEP=$(SWEEP) is no sweep: pass SWEEP=<name>, one of" >&2; \
 		find sweeps -maxdepth 1 -name '*.yaml' | sort | sed 's|.*/|  |; s|\.yaml$$||' >&2; exit 1; }
 	$(BIN)/rlhf-lab sweep $(SWEEP) \
 		$(if $(LAUNCHER),launcher=$(LAUNCHER)) $(if $(DRY),dry=true) \
 		$(if $(RERUN),rerun=$(RERUN)) $(if $(EXTEND),extend=true) \
-		$(if $(OWN_RL_SEEDS),'seed=10$${stage_seed}') $(OVERRIDES)
+		$(if $(OWN_RL_SEEDS),'seed=$(OWN_RL_SEEDS)0$${stage_seed}') $(OVERRIDES)
 
 figures: $(INSTALLED)  ## all figures that RUNS (folders, or tables.parquet) allow, into FIGURES
 	$(BIN)/python -m rlhf_lab_analysis.figures $(RUNS) --out $(FIGURES)
@@ -271,6 +271,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 		OVERRIDES="tuned=proximal_rloo run.updates_per_round=1,4 stage_seed=range(11,37)"
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
 		OVERRIDES="tuned=online_dpo run.updates_per_round=1,64 stage_seed=range(11,37)"
+	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 OWN_RL_SEEDS=2 \
+		OVERRIDES="tuned=ppo,proximal_rloo run.updates_per_round=1,16 $(THIRTEEN_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=own_rl_seeds
 	$(MAKE) benchmark-sweep SWEEP=own_rl_seeds EXTEND=1 OVERRIDES="$(THIRTEEN_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=catch_up_nano
@@ -279,8 +281,12 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="optim.schedule_per=round"
 	$(MAKE) benchmark-sweep SWEEP=policy_scale_nano OVERRIDES="model=nano_m,nano_l"
 	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano OVERRIDES="model@proxy=nano_m,nano_l"
+	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano EXTEND=1 OWN_RL_SEEDS=2 \
+		OVERRIDES="model@proxy=nano_m tuned=ppo $(THIRTEEN_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=staleness_nano OVERRIDES="staleness=s0,s1,s4,s4_corrected"
 	$(MAKE) benchmark-sweep SWEEP=passes_nano
+	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OWN_RL_SEEDS=1 \
+		OVERRIDES="run.passes=1,4 model=nano_m $(THIRTEEN_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano
 	$(MAKE) benchmark-sweep SWEEP=replay_nano
 	$(MAKE) benchmark-sweep SWEEP=replay_nano EXTEND=1 OVERRIDES="replay=fresh,half stage_seed=11,12,13,14,16,17,18,19,20"
@@ -320,6 +326,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 		output.dir=runs/teacher output.resume=true
 	$(MAKE) benchmark-sweep SWEEP=distill_nano
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s,nano_m"
+	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 OWN_RL_SEEDS=1 \
+		OVERRIDES="model=nano_m tuned=proximal_rloo $(THIRTEEN_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=verified_answers_nano LAUNCHER=local
 	$(MAKE) benchmark-sweep SWEEP=compute_optimal_nano LAUNCHER=local \
 		OVERRIDES="compute=sync,async,two_passes model=nano_s run.updates=64 $(EIGHT_SEEDS) seed=1"
