@@ -15,7 +15,7 @@ from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.registry.gates import gated, without
 from rlhf_lab_analysis.sources.axes import AXES, COLUMNS
 from rlhf_lab_analysis.sources.findings import Kind
-from rlhf_lab_analysis.sources.record import Reading, Record, Row, joined
+from rlhf_lab_analysis.sources.record import Cell, Reading, Record, Row, joined
 from rlhf_lab_analysis.tables.compact import compact, without_paths
 from rlhf_lab_analysis.tables.frames import OWN
 from rlhf_lab_analysis.tables.gather import gather, read
@@ -57,6 +57,10 @@ OF_COLLAPSE = ("updates_before_collapse", "boundary_slope")
 # What reading tables makes anew of their other columns; the last axis shows where metrics begin.
 DERIVED_AXES = COLUMNS[:-1]
 DERIVED_OF_RUNS = ("x/", "last/", "final/")
+# Measured seconds are kept to a millisecond: runs of a machine differ by more, and the digits beyond
+# are random, which nothing makes smaller.
+SECONDS = ("seconds/", "timing/seconds")
+DIGITS_OF_SECONDS = 3
 # Of numbers with many digits a dictionary takes more room than the numbers.
 DICTIONARY = "RLE_DICTIONARY"
 ENCODINGS = (DICTIONARY, "PLAIN", "BYTE_STREAM_SPLIT")
@@ -135,14 +139,22 @@ def write(table: pa.Table, place: Path | BytesIO, encodings: Mapping[str, str]) 
 
 
 def small(record: Record, course: Sequence[str]) -> Record:
-    """The run with METRICS and those of its course alone, where it has them."""
+    """The run with METRICS and those of its course alone, where it has them, and seconds rounded to
+    a millisecond."""
     rounds = [chosen(row, dict.fromkeys((*METRICS, *course))) for row in record.rounds]
     evals = [chosen(row, (*METRICS, *OWN)) for row in record.evals]
     return without_paths(replace(record, rounds=rounds, evals=evals))
 
 
 def chosen(row: Row, names: Iterable[str]) -> Row:
-    return {name: row[name] for name in names if name in row}
+    return {name: to_millisecond(name, row[name]) for name in names if name in row}
+
+
+def to_millisecond(name: str, value: Cell) -> Cell:
+    """A metric's value, rounded if it is measured in seconds."""
+    if not isinstance(value, float) or not name.startswith(SECONDS):
+        return value
+    return round(value, DIGITS_OF_SECONDS)
 
 
 def sweeps_of_collapse() -> set[str]:

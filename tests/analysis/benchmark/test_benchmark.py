@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from rlhf_lab_analysis.benchmark.kept import (
     load_weak,
     weak_of,
 )
-from rlhf_lab_analysis.comparison.registry.answers import Criteria
+from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.selection import Selection, cells
@@ -38,6 +39,8 @@ pytestmark = pytest.mark.usefixtures("costly")
 
 HIGH = (0.90, 0.92, 0.94)
 NOTHING = (0.0, 0.0, 0.0)
+# Higher stage seeds came later, with looks that share the error.
+FIRST_LOOK = {*range(1, 10)}
 PAGE = "# Title\n\n<!-- table: begin -->\nTO BE REPLACED\n<!-- table: end -->\n\nThe rest.\n"
 
 
@@ -88,6 +91,17 @@ def test_new_runs_join_the_tables_that_are_kept(tmp_path: Path) -> None:
     assert len(before.runs) == 3 and len(after.runs) == 6
     kept = after.points[after.points["run"].isin(before.runs["run"])]
     assert kept["x/updates"].tolist() == before.points["x/updates"].tolist()
+
+
+def test_seconds_are_kept_to_a_millisecond_and_all_else_to_the_bit(tmp_path: Path) -> None:
+    tables = tmp_path / "t.parquet"
+    precise = {"seconds/wall": 3.323544, "reward/mean": 0.1 + 0.2, "seconds/sync": 0.0004}
+    one = made.record(rounds=made.rounds(4, precise), evals=made.evals())
+    made.write_run(tmp_path / "runs" / "one", one)
+    assert main([str(tmp_path / "runs"), "--tables", str(tables)]) == 0
+    kept = load_benchmark(tables).points
+    assert {*kept["seconds/wall"], *kept["x/wall_seconds"]} == {3.324}
+    assert {*kept["seconds/sync"]} == {0.0} and {*kept["reward/mean"]} == {0.1 + 0.2}
 
 
 def test_nothing_of_the_machine_is_kept(tmp_path: Path) -> None:
@@ -197,6 +211,12 @@ def test_the_cost_of_the_kept_runs_is_known_before_any_starts(
     assert "ladder: 3 runs, 0.03 core-hours" in capsys.readouterr().out
 
 
+def seeds_of(answer: Answer) -> set[int]:
+    """The stage seeds that an answer stands on."""
+    (named,) = re.findall(r"\((.*?)\)", answer.runs)
+    return {*map(int, named.split(", "))}
+
+
 def test_the_committed_benchmark_is_whole_small_and_what_its_page_says(
     kept_benchmark: Tables,
 ) -> None:
@@ -225,4 +245,7 @@ def test_the_committed_benchmark_is_whole_small_and_what_its_page_says(
             found = one.answer
             cells_ = (found.verdict, markdown(found.evidence), one.family, power_text(one))
             assert f"| {' | '.join(map(str, cells_))} |" in page
+            # Two claims read stage seeds of a second look that was written down for a third one.
+            is_first = one.claim.looks == 1
+            assert not is_first or seeds_of(found) <= FIRST_LOOK, one.claim.name
     assert pd.api.types.is_integer_dtype(tables.runs["seed"])
