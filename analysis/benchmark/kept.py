@@ -57,7 +57,7 @@ OF_COLLAPSE = ("updates_before_collapse", "boundary_slope")
 # What reading tables makes anew of their other columns; the last axis shows where metrics begin.
 DERIVED_AXES = COLUMNS[:-1]
 DERIVED_OF_RUNS = ("x/", "last/", "final/")
-# Measured seconds are kept to a millisecond: runs of a machine differ by more, and the digits beyond
+# Measured seconds are kept to a millisecond: runs of a machine differ by more, and digits beyond
 # are random, which nothing makes smaller.
 SECONDS = ("seconds/", "timing/seconds")
 DIGITS_OF_SECONDS = 3

@@ -86,8 +86,9 @@ class Registry:
 
 
 def read_registries(folder: Path = FOLDER) -> list[Registry]:
-    """All files of claims, by name."""
-    return [read_registry(path) for path in sorted(folder.glob("*.yaml"))]
+    """All files of claims, in the order in which they were written, and by name."""
+    found = [read_registry(path) for path in sorted(folder.glob("*.yaml"))]
+    return sorted(found, key=lambda registry: registry.written)
 
 
 def read_registry(path: Path) -> Registry:
