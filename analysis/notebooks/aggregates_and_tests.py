@@ -91,8 +91,9 @@ enough = more_seeds(contrast, half_width=0.02)
 view.lines(f"{enough.more} more seeds for a difference to 2 points", *enough.warnings)
 
 # %% [markdown]
-# The runs of one sweep as a table. All tables of all runs, in LaTeX, Markdown and CSV:
+# The runs of PPO in one sweep as a table. All tables of all runs, in LaTeX, Markdown and CSV:
 # `python -m rlhf_lab_analysis.publication_tables SOURCE --out FOLDER`.
 
 # %%
-view.table("runs", view.of_sweeps(runs, "off_policy_ladder"))
+ladder = view.of_sweeps(runs, "off_policy_ladder")
+view.table("runs", view.only(ladder, "algo", "ppo"))
