@@ -262,6 +262,7 @@ THIRTEEN_SEEDS := stage_seed=11,12,13,14,16,17,18,19,20,22,23,24,26
 THIRD_LOOK := stage_seed=7,8,9,11,12,13,14,16,17,18,19,20
 # Those after them, for claims that these did not decide either.
 TEN_SEEDS := stage_seed=27,28,29,30,31,32,33,34,37,38
+TO_34 := stage_seed=range(27,35)
 
 # Those of the tracked tables, which a test compares. nano_l, of which SFT takes a quarter of an hour a seed, is in one. The seconds of sync and async are compared with one job at a time.
 benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md and docs/gallery.md (hours)
@@ -291,10 +292,14 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano OVERRIDES="model@proxy=nano_m,nano_l"
 	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano EXTEND=1 OWN_RL_SEEDS=2 \
 		OVERRIDES="model@proxy=nano_m tuned=ppo $(THIRTEEN_SEEDS)"
+	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano EXTEND=1 OWN_RL_SEEDS=2 \
+		OVERRIDES="model@proxy=nano_l tuned=online_dpo stage_seed=range(27,32)"
 	$(MAKE) benchmark-sweep SWEEP=staleness_nano OVERRIDES="staleness=s0,s1,s4,s4_corrected"
 	$(MAKE) benchmark-sweep SWEEP=passes_nano
 	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OWN_RL_SEEDS=1 \
 		OVERRIDES="run.passes=1,4 model=nano_m $(THIRTEEN_SEEDS)"
+	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OWN_RL_SEEDS=1 \
+		OVERRIDES="run.passes=1,4 model=nano_m $(TO_34)"
 	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano
 	$(MAKE) benchmark-sweep SWEEP=replay_nano
 	$(MAKE) benchmark-sweep SWEEP=replay_nano EXTEND=1 OVERRIDES="replay=fresh,half stage_seed=11,12,13,14,16,17,18,19,20"
@@ -330,12 +335,14 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=adapters_nano
 	$(MAKE) benchmark-sweep SWEEP=adapters_nano EXTEND=1 OWN_RL_SEEDS=1 \
 		OVERRIDES="model.lora_rank=1,16 optim.lr=5e-4 mode.max_staleness=0 $(THIRTEEN_SEEDS)"
+	$(MAKE) benchmark-sweep SWEEP=adapters_nano EXTEND=1 OWN_RL_SEEDS=1 \
+		OVERRIDES="model.lora_rank=1,16 optim.lr=5e-4 mode.max_staleness=0 $(TEN_SEEDS)"
 	$(BIN)/rlhf-lab train reward=task_rule algo=grpo run.group_size=4 optim.lr=2e-4 run.updates=128 stage_seed=102 seed=102 \
 		output.dir=runs/teacher output.resume=true
 	$(MAKE) benchmark-sweep SWEEP=distill_nano
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s,nano_m"
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="model=nano_m tuned=proximal_rloo $(THIRTEEN_SEEDS)"
+		OVERRIDES="model=nano_s,nano_m tuned=proximal_rloo $(TO_34)"
 	$(MAKE) benchmark-sweep SWEEP=verified_answers_nano LAUNCHER=local
 	$(MAKE) benchmark-sweep SWEEP=compute_optimal_nano LAUNCHER=local \
 		OVERRIDES="compute=sync,async,two_passes model=nano_s run.updates=64 $(EIGHT_SEEDS) seed=1"
