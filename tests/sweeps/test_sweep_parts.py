@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +360,22 @@ def test_a_job_whose_process_ends_well_before_its_run_does_has_failed(
         shutil.rmtree(one.folder)
         written(one, state, 1, 1.0)
         run(one, StopFiles(tmp_path))
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_job_that_starts_after_its_sweep_has_gone_does_not_run_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[BaseProcess] = []
+
+    def start(*_: object) -> BaseProcess:
+        started.append(forkserver.start(time.sleep, (600,)))
+        return started[0]
+
+    monkeypatch.setattr(child, "start", start)
+    with pytest.raises(FileNotFoundError):
+        run(job(tmp_path, "one"), StopFiles(tmp_path / "gone"))
+    assert not started[0].is_alive()
 
 
 def test_a_job_that_makes_products_is_told_by_their_locks_and_its_log(tmp_path: Path) -> None:

@@ -111,14 +111,15 @@ def run(job: Job, stop_files: StopFiles) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = child.start(job.words, job.log, job.threads, job.script)
     assert process.pid is not None, "it was started"
-    # A job on Slurm outlives its sweep and the sweep's stop files.
-    with passing_on(process.pid) if slurm_job() else stop_files.child(process.pid):
-        try:
+    try:
+        # A job on Slurm outlives its sweep and its stop files. Elsewhere these are gone after a
+        # second signal, and a job that a worker starts then must end as well.
+        with passing_on(process.pid) if slurm_job() else stop_files.child(process.pid):
             # Checked after the file is written, so that a stop sees the one or the other.
             if not stop_files.is_stopped:
                 process.join()
-        finally:
-            child.end(process)
+    finally:
+        child.end(process)
     code = process.exitcode
     assert code is not None, "the child has ended"
     if code in STOPPED:
