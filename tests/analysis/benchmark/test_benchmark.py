@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from scipy import stats
 
 from rlhf_lab_analysis.benchmark.__main__ import main
 from rlhf_lab_analysis.benchmark.claims import power_text
@@ -26,7 +28,11 @@ from rlhf_lab_analysis.benchmark.kept import (
 )
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all
-from rlhf_lab_analysis.comparison.registry.definitions import read_registries
+from rlhf_lab_analysis.comparison.registry.definitions import (
+    FOLDER,
+    read_registries,
+    read_registry,
+)
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.publication_tables.escapes import markdown
@@ -40,6 +46,7 @@ pytestmark = pytest.mark.usefixtures("costly")
 HIGH = (0.90, 0.92, 0.94)
 NOTHING = (0.0, 0.0, 0.0)
 LOSSES = (0.11, 0.10, 0.09)
+PAPER = FOLDER / "async_rlhf.yaml"
 # Higher stage seeds came later, with looks that share the error.
 FIRST_LOOK = {*range(1, 10)}
 PAGE = "# Title\n\n<!-- table: begin -->\nTO BE REPLACED\n<!-- table: end -->\n\nThe rest.\n"
@@ -69,9 +76,12 @@ def test_a_page_is_written_between_its_markers(
     assert text.startswith("# Title\n\n<!-- table: begin -->\n\n6 runs, 2 conditions, 3 seeds")
     assert text.endswith("<!-- table: end -->\n\nThe rest.\n")
     assert "TO BE REPLACED" not in text
-    # 11, 10 and 9 points, at the fourth look: half of the interval is 8.860 times 1 / sqrt(3).
-    numbers = markdown("N=16 less N=1: -10.0 [-15.1, -4.9] points (98.75%)")
-    assert f"| holds | {numbers} | by itself, 4 looks | 0.22 planned, 0.61 reached |" in text
+    # 11, 10 and 9 points, at as many looks as the claim has by now.
+    (looks,) = {one.looks for one in read_registry(PAPER).claims if one.name == "n16_costs"}
+    half = stats.t.ppf(1 - 0.05 / looks / 2, 2) / math.sqrt(3)
+    numbers = f"{-10 - half:+.1f}, {-10 + half:+.1f}] points ({100 * (1 - 0.05 / looks):.4g}%)"
+    numbers = markdown(f"N=16 less N=1: -10.0 [{numbers}")
+    assert re.search(rf"holds \| {re.escape(numbers)} \| by itself, {looks} looks \| 0\.\d", text)
     # 0.90, 0.92, 0.94: mean 0.92, t of 2 times 0.02 / sqrt(3), on log odds over 0.92 times 0.08.
     assert "| 0.920 [0.854, 0.958] |" in text
     assert "SWEEP=staleness_nano" in text and "on GPUs: Pythia 410m" in text
