@@ -202,11 +202,14 @@ def listed(values: Iterable[object]) -> str:
 
 
 def ranges_text(numbers: Sequence[int]) -> str:
-    """Whole numbers, consecutive ones as 1 to 5."""
-    ordered = sorted(numbers)
-    if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
-        return f"{ordered[0]} to {ordered[-1]}"
-    return listed(ordered)
+    """Whole numbers in order, three or more consecutive ones as a range: 1, 3 to 9, 11, 12."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1].append(number)
+        else:
+            ranges.append([number])
+    return listed(f"{one[0]} to {one[-1]}" if len(one) > 2 else listed(one) for one in ranges)
 
 
 def span_text(counts: Sequence[int]) -> str:

@@ -15,6 +15,7 @@ from rlhf_lab_analysis.statistics.decisions import (
 )
 from rlhf_lab_analysis.statistics.results import Estimate
 from rlhf_lab_analysis.tables.table import count
+from rlhf_lab_analysis.words import ranges_text
 
 
 class Unit(StrEnum):
@@ -163,8 +164,7 @@ def runs_of(seeds: Mapping[Cell, Sequence[int]]) -> str:
     """How many runs and which seeds, and how many RL seeds if stage seeds have several."""
     all_seeds = sorted({seed for own in seeds.values() for seed in own})
     runs = sum(cell.runs_of(own) for cell, own in seeds.items())
-    named = ", ".join(map(str, all_seeds))
     unit = next(iter(seeds)).unit
     several = {seed for cell, own in seeds.items() for stage, seed in cell.members if stage in own}
     more = f", {len(several)} RL seeds" if len(several) > 1 else ""
-    return f"{count(runs, 'run')}, {count(len(all_seeds), unit)} ({named}){more}"
+    return f"{count(runs, 'run')}, {count(len(all_seeds), unit)} ({ranges_text(all_seeds)}){more}"

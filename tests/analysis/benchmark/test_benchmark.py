@@ -225,7 +225,8 @@ def test_the_cost_of_the_kept_runs_is_known_before_any_starts(
 def seeds_of(answer: Answer) -> set[int]:
     """The stage seeds that an answer stands on."""
     (named,) = re.findall(r"\((.*?)\)", answer.runs)
-    return {*map(int, named.split(", "))}
+    ranges = [[int(end) for end in one.split(" to ")] for one in named.split(", ")]
+    return {seed for ends in ranges for seed in range(ends[0], ends[-1] + 1)}
 
 
 def test_the_committed_benchmark_is_whole_small_and_what_its_page_says(

@@ -222,7 +222,8 @@ def test_numbers_are_told_in_few_digits(value: float, text: str) -> None:
 
 
 def test_seeds_in_a_row_are_told_as_a_range() -> None:
-    assert [ranges_text(x) for x in ([3, 1, 2], [1, 2], [1, 2, 4])] == ["1 to 3", "1, 2", "1, 2, 4"]
+    given = ([3, 1, 2], [1, 2], [1, 2, 4], [1, 3, 4, 5, 7, 9, 8])
+    assert [ranges_text(x) for x in given] == ["1 to 3", "1, 2", "1, 2, 4", "1, 3 to 5, 7 to 9"]
 
 
 def test_a_bar_has_zero_margin_and_interval_in_their_places() -> None:
