@@ -327,6 +327,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=stragglers EXTEND=1 \
 		OVERRIDES="algo=ppo episodes.tool_deadline=0,10 stage_seed=range(11,25)"
 	$(MAKE) benchmark-sweep SWEEP=slow_tools
+	$(MAKE) benchmark-sweep SWEEP=slow_tools EXTEND=1 OWN_RL_SEEDS=1 \
+		OVERRIDES="mode.max_staleness=0,4 episodes.tool_sigma=2 stage_seed=range(11,17)"
 	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano \
 		OVERRIDES="queue=completion,drop tail=none,heavy mode.max_staleness=1 $(EIGHT_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano EXTEND=1 \
