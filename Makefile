@@ -293,7 +293,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano EXTEND=1 OWN_RL_SEEDS=2 \
 		OVERRIDES="model@proxy=nano_m tuned=ppo $(THIRTEEN_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano EXTEND=1 OWN_RL_SEEDS=2 \
-		OVERRIDES="model@proxy=nano_l tuned=online_dpo stage_seed=range(27,32)"
+		OVERRIDES="model@proxy=nano_l tuned=online_dpo stage_seed=27,28"
 	$(MAKE) benchmark-sweep SWEEP=staleness_nano OVERRIDES="staleness=s0,s1,s4,s4_corrected"
 	$(MAKE) benchmark-sweep SWEEP=passes_nano
 	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OWN_RL_SEEDS=1 \
@@ -328,7 +328,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 		OVERRIDES="algo=ppo episodes.tool_deadline=0,10 stage_seed=range(11,25)"
 	$(MAKE) benchmark-sweep SWEEP=slow_tools
 	$(MAKE) benchmark-sweep SWEEP=slow_tools EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="mode.max_staleness=0,4 episodes.tool_sigma=2 stage_seed=range(11,17)"
+		OVERRIDES="mode.max_staleness=0,4 episodes.tool_sigma=2 stage_seed=range(11,15)"
 	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano \
 		OVERRIDES="queue=completion,drop tail=none,heavy mode.max_staleness=1 $(EIGHT_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano EXTEND=1 \
