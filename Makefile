@@ -314,6 +314,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=gradient_projection_nano EXTEND=1 OWN_RL_SEEDS=1 \
 		OVERRIDES="optim.max_gradient_cosine=1,0.3 mode.max_staleness=16 optim.lr=1.2e-3 stage_seed=range(11,36)"
 	$(MAKE) benchmark-sweep SWEEP=off_policy_methods_nano
+	$(MAKE) benchmark-sweep SWEEP=off_policy_methods_nano EXTEND=1 OWN_RL_SEEDS=1 OVERRIDES="method=tba $(TEN_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=over_provision_nano
 	$(MAKE) benchmark-sweep SWEEP=turns
 	$(MAKE) benchmark-sweep SWEEP=turns EXTEND=1 \
