@@ -53,7 +53,7 @@ def test_a_loss_with_n_is_a_paired_difference_and_its_t_interval() -> None:
     assert number.text == "-10.0 [-15.0, -5.0] points (95%)"
     assert found.verdict is Verdict.holds
     assert found.setting == "nano_s, tldr_nano, ppo"
-    assert found.runs == "6 runs, 3 seeds (1, 2, 3)"
+    assert found.runs == "6 runs, 3 seeds (1 to 3)"
     assert any("fewer than 5" in text for text in found.warnings)
 
 
@@ -203,7 +203,7 @@ def test_a_condition_of_two_sweeps_counts_once() -> None:
     )
     again = Made(sweep="scale").runs(HIGH)
     found = find(given(*ladder, again), COSTS)
-    assert found.runs == "6 runs, 3 seeds (1, 2, 3)"
+    assert found.runs == "6 runs, 3 seeds (1 to 3)"
 
 
 def test_intervals_of_several_algorithms_hold_together() -> None:
@@ -242,7 +242,7 @@ def test_who_still_learns_is_about_gains_over_the_start() -> None:
     assert learns["online_dpo"].numbers[0].estimate.point == pytest.approx(0.4)
     assert learns["ppo"].verdict is Verdict.does_not_hold
     # Of the most updates a round alone.
-    assert learns["ppo"].runs == "3 runs, 3 seeds (1, 2, 3)"
+    assert learns["ppo"].runs == "3 runs, 3 seeds (1 to 3)"
 
 
 def test_one_curve_is_judged_at_equal_kl() -> None:
@@ -306,7 +306,7 @@ def test_more_snapshots_make_no_other_condition_and_are_preferred() -> None:
     many = Made(sweep="more").runs(HIGH)
     other = Made(per_round=16, snapshots=2).runs(less(HIGH, (0.10, 0.12, 0.08)))
     found = given(few, many, other)
-    assert find(found, COSTS).runs == "6 runs, 3 seeds (1, 2, 3)"
+    assert find(found, COSTS).runs == "6 runs, 3 seeds (1 to 3)"
     # On the versions that both have: a straight line has the same mean on them.
     assert find(found, AVERAGE).numbers[0].estimate.point == pytest.approx(-0.05)
 

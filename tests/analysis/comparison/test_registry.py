@@ -101,7 +101,7 @@ def test_a_change_is_a_paired_difference_with_its_t_interval(tmp_path: Path) -> 
     assert ends == pytest.approx((-0.10, -0.10 - half, -0.10 + half))
     assert found.answer.evidence == "N=16 less N=1: -10.0 [-15.0, -5.0] points (95%)"
     assert found.answer.verdict is Verdict.holds and found.needed is None
-    assert found.answer.runs == "6 runs, 3 seeds (1, 2, 3)"
+    assert found.answer.runs == "6 runs, 3 seeds (1 to 3)"
     assert found.reached is not None and found.planned == pytest.approx(found.reached)
 
 
