@@ -262,7 +262,7 @@ THIRTEEN_SEEDS := stage_seed=11,12,13,14,16,17,18,19,20,22,23,24,26
 THIRD_LOOK := stage_seed=7,8,9,11,12,13,14,16,17,18,19,20
 # Those after them, for claims that these did not decide either.
 TEN_SEEDS := stage_seed=27,28,29,30,31,32,33,34,37,38
-TO_34 := stage_seed=range(27,35)
+EIGHT_LATER_SEEDS := stage_seed=range(27,35)
 
 # Those of the tracked tables, which a test compares. nano_l, of which SFT takes a quarter of an hour a seed, is in one. The seconds of sync and async are compared with one job at a time.
 benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md and docs/gallery.md (hours)
@@ -299,7 +299,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OWN_RL_SEEDS=1 \
 		OVERRIDES="run.passes=1,4 model=nano_m $(THIRTEEN_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="run.passes=1,4 model=nano_m $(TO_34)"
+		OVERRIDES="run.passes=1,4 model=nano_m $(EIGHT_LATER_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano
 	$(MAKE) benchmark-sweep SWEEP=replay_nano
 	$(MAKE) benchmark-sweep SWEEP=replay_nano EXTEND=1 OVERRIDES="replay=fresh,half stage_seed=11,12,13,14,16,17,18,19,20"
@@ -345,7 +345,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=distill_nano
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s,nano_m"
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="model=nano_s,nano_m tuned=proximal_rloo $(TO_34)"
+		OVERRIDES="model=nano_s,nano_m tuned=proximal_rloo $(EIGHT_LATER_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=verified_answers_nano LAUNCHER=local
 	$(MAKE) benchmark-sweep SWEEP=compute_optimal_nano LAUNCHER=local \
 		OVERRIDES="compute=sync,async,two_passes model=nano_s run.updates=64 $(EIGHT_SEEDS) seed=1"
