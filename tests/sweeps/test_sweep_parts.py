@@ -363,7 +363,7 @@ def test_a_job_whose_process_ends_well_before_its_run_does_has_failed(
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_job_that_starts_after_its_sweep_has_gone_does_not_run_on(
+def test_a_job_that_starts_after_its_sweep_ended_ends_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[BaseProcess] = []
@@ -374,7 +374,7 @@ def test_a_job_that_starts_after_its_sweep_has_gone_does_not_run_on(
 
     monkeypatch.setattr(child, "start", start)
     with pytest.raises(FileNotFoundError):
-        run(job(tmp_path, "one"), StopFiles(tmp_path / "gone"))
+        run(job(tmp_path, "one"), StopFiles(tmp_path / "deleted"))
     assert not started[0].is_alive()
 
 

@@ -112,8 +112,8 @@ def run(job: Job, stop_files: StopFiles) -> None:
     process = child.start(job.words, job.log, job.threads, job.script)
     assert process.pid is not None, "it was started"
     try:
-        # A job on Slurm outlives its sweep and its stop files. Elsewhere these are gone after a
-        # second signal, and a job that a worker starts then must end as well.
+        # A job on Slurm may run longer than its sweep. Elsewhere a second signal deletes the stop
+        # files; then this fails, and the process that was just started has to end.
         with passing_on(process.pid) if slurm_job() else stop_files.child(process.pid):
             # Checked after the file is written, so that a stop sees the one or the other.
             if not stop_files.is_stopped:

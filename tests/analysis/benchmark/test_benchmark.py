@@ -36,6 +36,8 @@ from rlhf_lab_analysis.comparison.registry.definitions import (
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.publication_tables.escapes import markdown
+from rlhf_lab_analysis.statistics.decisions import Shows
+from rlhf_lab_analysis.statistics.power import Aim, power
 from rlhf_lab_analysis.tables.store import files
 from rlhf_lab_analysis.tables.table import Tables
 from tests.support import table_records as made
@@ -81,7 +83,10 @@ def test_a_page_is_written_between_its_markers(
     half = stats.t.ppf(1 - 0.05 / looks / 2, 2) / math.sqrt(3)
     numbers = f"{-10 - half:+.1f}, {-10 + half:+.1f}] points ({100 * (1 - 0.05 / looks):.4g}%)"
     numbers = markdown(f"N=16 less N=1: -10.0 [{numbers}")
-    assert re.search(rf"holds \| {re.escape(numbers)} \| by itself, {looks} looks \| 0\.\d", text)
+    aim = Aim(Shows.below, margin=0.02, truth=-0.05, together=looks)
+    planned, reached = (power(aim, spread, 3) for spread in (0.02, 0.01))
+    powers = f"{planned:.2f} planned, {reached:.2f} reached"
+    assert f"| holds | {numbers} | by itself, {looks} looks | {powers} |" in text
     # 0.90, 0.92, 0.94: mean 0.92, t of 2 times 0.02 / sqrt(3), on log odds over 0.92 times 0.08.
     assert "| 0.920 [0.854, 0.958] |" in text
     assert "SWEEP=staleness_nano" in text and "on GPUs: Pythia 410m" in text

@@ -182,6 +182,7 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
             ends = found.answer.numbers[0].estimate
             width = (ends.high - ends.low) / (value.high - value.low)
             assert ends.point == pytest.approx(value.point)
+            assert found.claim.looks == {"N=2": 1, "N=4": 3}[n]
             assert holds == is_equal and width == pytest.approx(1)
             assert found.family == drawn["family"]
 
