@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlhf_lab_analysis.comparison.cell import Cell, part_label
+from rlhf_lab_analysis.counts import count, listed, ranges_text
 from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
-from rlhf_lab_analysis.tables.table import count
 
 WIN_RATE, GOLD, PROXY, KL = "gold/win_rate", "gold/mean", "proxy/mean", "kl/sft_k1"
 UPDATES, WALL, DEVICE_HOURS, FLOPS = "x/updates", "x/wall_seconds", "x/device_hours", "x/flops"
@@ -197,27 +197,6 @@ def estimate_text(estimate: Estimate) -> str:
     return f"{point} [{low}, {high}]"
 
 
-def listed(values: Iterable[object]) -> str:
-    return ", ".join(map(str, values))
-
-
-def ranges_text(numbers: Sequence[int]) -> str:
-    """Whole numbers in order, three or more consecutive ones as a range: 1, 3 to 9, 11, 12."""
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and number == ranges[-1][-1] + 1:
-            ranges[-1].append(number)
-        else:
-            ranges.append([number])
-    return listed(f"{one[0]} to {one[-1]}" if len(one) > 2 else listed(one) for one in ranges)
-
-
-def span_text(counts: Sequence[int]) -> str:
-    """One number where all are the same, else the least and the most: `3 to 5`."""
-    least, most = min(counts), max(counts)
-    return str(least) if least == most else f"{least} to {most}"
-
-
 def unique(texts: Iterable[str]) -> tuple[str, ...]:
     """Each text once, in order."""
     return tuple(dict.fromkeys(texts))
@@ -230,7 +209,7 @@ def first_few(texts: Sequence[str], noun: str = "") -> list[str]:
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    return f"seed{'' if len(seeds) == 1 else 's'} {listed(seeds)}"
+    return f"seed{'' if len(seeds) == 1 else 's'} {ranges_text(seeds)}"
 
 
 def seeds_of(cells: Sequence[Cell]) -> dict[str, tuple[int, ...]]:

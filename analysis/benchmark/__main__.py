@@ -34,8 +34,9 @@ from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.registry.gates import stages_of
 from rlhf_lab_analysis.comparison.registry.planning import core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.markdown import split_at_markers
-from rlhf_lab_analysis.tables.table import Tables, count
+from rlhf_lab_analysis.tables.table import Tables
 
 NONE = Selection((), ())
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.comparison.registry.decisions import Decisions
 from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.figures.catalogue import FIGURES, best_of, draw_pages, missing, page_name
 from rlhf_lab_analysis.figures.claims_forest import claims_forest
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.style import write
-from rlhf_lab_analysis.tables.table import count
 
 HEAD = """# Gallery
 

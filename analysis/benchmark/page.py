@@ -14,13 +14,14 @@ from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.registry.gates import Stage
 from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER, core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
 from rlhf_lab_analysis.publication_tables.naming import in_order
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.publication_tables.results import results
 from rlhf_lab_analysis.statistics.decisions import Verdict
-from rlhf_lab_analysis.tables.table import Tables, count
+from rlhf_lab_analysis.tables.table import Tables
 
 HEAD = ("claim", "source", "setting", "verdict", "difference", "interval", "power", "runs")
 

@@ -14,13 +14,14 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_pages, missing, page_name, spec_of
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.style import METADATA, write
 from rlhf_lab_analysis.packages.option import add_with, beside
 from rlhf_lab_analysis.tables.gather import read
 from rlhf_lab_analysis.tables.summary import printable
-from rlhf_lab_analysis.tables.table import count, make_tables
+from rlhf_lab_analysis.tables.table import make_tables
 from rlhf_lab_analysis.words import WIN_RATE
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlhf_lab_analysis.words import first_few, label, listed, runs_text, unique
+from rlhf_lab_analysis.counts import listed
+from rlhf_lab_analysis.words import first_few, label, runs_text, unique
 
 COLUMNS = (
     "group condition part sweep env version x_name x x_low x_high y_name y low high n seeds "

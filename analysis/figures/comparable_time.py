@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.tables.table import count
+from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.words import DEVICE_HOURS, WALL
 
 # Axes that a second run on the same machine makes longer.

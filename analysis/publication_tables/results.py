@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.counts import listed, ranges_text
 from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable, table_entry
 from rlhf_lab_analysis.publication_tables.estimates import last_scores
 from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of
@@ -11,7 +12,7 @@ from rlhf_lab_analysis.publication_tables.naming import ConditionColumns
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregates
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import interval_text, listed, runs_text, seeds_of, unique
+from rlhf_lab_analysis.words import interval_text, runs_text, seeds_of, unique
 
 
 def results(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
@@ -24,7 +25,7 @@ def results(_: Tables, selection: Selection, options: TableOptions) -> list[Publ
     warnings: list[str] = []
     for cell in cells:
         numbers, more = last_scores(cell, metrics, options)
-        rows.append((*conditions.entries(cell), len(cell.seeds), listed(cell.seeds), *numbers))
+        rows.append((*conditions.entries(cell), len(cell.seeds), ranges_text(cell.seeds), *numbers))
         warnings += more
     caption = (
         f"Results at the last evaluated version: {options.measure} over seeds with its "

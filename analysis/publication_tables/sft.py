@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.counts import count, ranges_text
 from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable
 from rlhf_lab_analysis.publication_tables.estimates import estimate_of
 from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of
 from rlhf_lab_analysis.publication_tables.options import TableOptions
-from rlhf_lab_analysis.tables.table import Tables, count
-from rlhf_lab_analysis.words import interval_text, listed, unique
+from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import interval_text, unique
 
 # Version 0 has the same weights in every condition of a seed; digits of sums may differ.
 ROUNDING = 1e-6
@@ -31,7 +32,7 @@ def sft(_: Tables, selection: Selection, options: TableOptions) -> list[Publicat
             entry, more = start_of(own, metric, options)
             numbers.append(entry)
             warnings += more
-        rows.append((env, len(seeds), listed(seeds), *numbers))
+        rows.append((env, len(seeds), ranges_text(seeds), *numbers))
     runs = sum(len(cell.seeds) for cell in cells)
     caption = (
         f"SFT policies (version 0), from the evaluations of {count(runs, 'run')} of "
@@ -62,7 +63,7 @@ def start_of(
     odd = [seed for seed, values in by_seed.items() if max(values) - min(values) > ROUNDING]
     warnings = []
     if odd:
-        runs = f"{cells[0].env}: runs of seeds {listed(odd)}"
+        runs = f"{cells[0].env}: runs of seeds {ranges_text(odd)}"
         warnings = [f"{runs} differ in {metric.column} at version 0"]
     means = {seed: sum(values) / len(values) for seed, values in by_seed.items()}
     entry, more = estimate_of(means, metric, options)

@@ -17,8 +17,8 @@ import numpy as np
 from rlhf_lab.runs.folder import SCHEDULE
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.report.groups import Group
-from rlhf_lab_analysis.tables.table import count
 
 # Conditions of a page, ranges of lengths, and the lag from which all lags share a colour.
 MOST_GROUPS, RANGES, LARGEST_LAG = 8, 5, 6

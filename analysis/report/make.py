@@ -13,6 +13,7 @@ import pandas as pd
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.questions import Answers, answers_of
 from rlhf_lab_analysis.comparison.selection import KEY, cells
+from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.packages.beside import Beside
 from rlhf_lab_analysis.report.chosen import Chosen, choose
 from rlhf_lab_analysis.report.colours import styles_of
@@ -30,7 +31,7 @@ from rlhf_lab_analysis.report.timelines import legend, timelines
 from rlhf_lab_analysis.report.titles import page_title
 from rlhf_lab_analysis.report.verdicts import QuestionCards, verdicts
 from rlhf_lab_analysis.report.warnings import warning_list
-from rlhf_lab_analysis.tables.table import Tables, count
+from rlhf_lab_analysis.tables.table import Tables
 from rlhf_lab_analysis.words import label
 
 Question: TypeAlias = QuestionCards | OpenQuestion

@@ -10,9 +10,9 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.rollouts import RolloutSample, read_rollouts
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import POLICY
+from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.report.groups import Group
 from rlhf_lab_analysis.report.series import even_indices, short
-from rlhf_lab_analysis.tables.table import count
 
 JUDGED = "samples.jsonl"
 # Of a page, of a run, of a round, and of a text's characters.

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from rlhf_lab_analysis.counts import listed
 from rlhf_lab_analysis.report.groups import Group, differing, rank
-from rlhf_lab_analysis.words import listed
 
 # Parts of a title: plural, and the values that are named one by one.
 NOUNS = {

@@ -11,9 +11,9 @@ from typing import Any
 from rlhf_lab_analysis.comparison.cell import Key
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Number, Unit
 from rlhf_lab_analysis.comparison.registry.questions import Answers
+from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.report.bars import Bar, Scale, bar, scale_of
 from rlhf_lab_analysis.statistics.decisions import Verdict
-from rlhf_lab_analysis.tables.table import count
 from rlhf_lab_analysis.words import unique
 
 CLASSES = {

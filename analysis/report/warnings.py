@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rlhf_lab_analysis.counts import ranges_text
 from rlhf_lab_analysis.report.groups import Group
 from rlhf_lab_analysis.sources.findings import Finding
 from rlhf_lab_analysis.statistics.results import FEW_SEEDS
-from rlhf_lab_analysis.words import ranges_text, unique
+from rlhf_lab_analysis.words import unique
 
 
 def warning_list(

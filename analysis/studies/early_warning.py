@@ -26,6 +26,7 @@ from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.comparison.stable_rates import REWARD
+from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.markdown import Table, publish
 from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_at
 from rlhf_lab_analysis.statistics.early_warning import (
@@ -38,7 +39,6 @@ from rlhf_lab_analysis.statistics.early_warning import (
     concordance,
 )
 from rlhf_lab_analysis.tables.gather import gather
-from rlhf_lab_analysis.tables.table import count
 from rlhf_lab_analysis.words import UPDATES
 
 TRACKED = Path(__file__).parents[1] / "benchmark" / "collapses.parquet"

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.counts import count, ranges_text
 from rlhf_lab_analysis.sources.conditions import place_of
 from rlhf_lab_analysis.sources.filters import Query, select_run
 from rlhf_lab_analysis.sources.findings import Finding, Kind
@@ -155,17 +156,13 @@ def selection_size(runs: pd.DataFrame) -> str:
     seeds = sorted(int(seed) for seed in runs["seed"].dropna().unique())
     seedless = int(runs["seed"].isna().sum())
     number = len(runs.groupby(["env_id", "condition"]))
-    named = f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})" if seeds else "no seed"
+    named = f"{count(len(seeds), 'seed')} ({ranges_text(seeds)})" if seeds else "no seed"
     stages = sorted(int(seed) for seed in runs["stage_seed"].dropna().unique())
     if stages:
-        named = f"{count(len(stages), 'stage seed')} ({', '.join(map(str, stages))}), {named}"
+        named = f"{count(len(stages), 'stage seed')} ({ranges_text(stages)}), {named}"
     return f"{count(len(runs), 'run')}, {count(number, 'condition')}, {named}" + (
         f", {seedless} without a seed" if seedless and seeds else ""
     )
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def no_match_message(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rlhf_lab_analysis.comparison.cell import Cell, Key
+from rlhf_lab_analysis.counts import count, ranges_text
 from rlhf_lab_analysis.statistics.contrasts import BySeed, difference, matched
 from rlhf_lab_analysis.statistics.decisions import (
     Shows,
@@ -14,8 +15,6 @@ from rlhf_lab_analysis.statistics.decisions import (
     options_of,
 )
 from rlhf_lab_analysis.statistics.results import Estimate
-from rlhf_lab_analysis.tables.table import count
-from rlhf_lab_analysis.words import ranges_text
 
 
 class Unit(StrEnum):

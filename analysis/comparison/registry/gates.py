@@ -11,7 +11,8 @@ import pandas as pd
 
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.registry.rows import Bound
-from rlhf_lab_analysis.tables.table import Tables, count
+from rlhf_lab_analysis.counts import count
+from rlhf_lab_analysis.tables.table import Tables
 
 QUALITY = ("stage/sft_loss", "stage/proxy_accuracy")
 

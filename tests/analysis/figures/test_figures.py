@@ -200,7 +200,7 @@ def test_the_legend_says_n_and_its_range() -> None:
     uneven = draw(FIG3, tables(*runs))
     shown = [text.get_text() for text in uneven.figure.legends[0].get_texts()]
     assert shown == ["N=1 (n=3)", "N=4 (n=2)"]
-    assert "n = 3 (seeds 1, 2, 3)" in uneven.caption and "n = 2 (seeds 1, 2)" in uneven.caption
+    assert "n = 3 (seeds 1 to 3)" in uneven.caption and "n = 2 (seeds 1, 2)" in uneven.caption
 
 
 def test_the_caption_has_the_numbers_that_are_drawn() -> None:

@@ -132,11 +132,11 @@ def test_results_have_the_mean_and_its_t_interval() -> None:
     assert ends(row["gold win-rate"]) == pytest.approx((0.2, low, high))
     assert "made on log odds for shares" in table.caption
     assert (row["condition"], row["n"], row["seeds"]) == (
-        "grpo-sync N=1 T=1 K=2 S=0", 3, "1, 2, 3",
+        "grpo-sync N=1 T=1 K=2 S=0", 3, "1 to 3",
     )  # fmt: skip
     assert row["KL to SFT, nats"] == Measured(0.0, digits=2), "nothing varies: no interval"
     assert row["gold/none"] is None
-    assert "3 runs of 1 condition in arithmetic-nano_s, n = 3 (seeds 1, 2, 3)." in table.caption
+    assert "3 runs of 1 condition in arithmetic-nano_s, n = 3 (seeds 1 to 3)." in table.caption
     assert any("3 seeds, fewer than 5" in text for text in table.warnings)
     assert any("not every run has gold/none" in text for text in table.warnings)
 

@@ -18,6 +18,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.questions import answers
 from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.counts import ranges_text
 from rlhf_lab_analysis.report.bars import EDGE, WIDTH, bar, scale_of
 from rlhf_lab_analysis.report.colours import styles_of
 from rlhf_lab_analysis.report.groups import name_groups
@@ -27,7 +28,7 @@ from rlhf_lab_analysis.report.run_table import configs
 from rlhf_lab_analysis.report.series import FEWEST, POINTS, even_indices
 from rlhf_lab_analysis.statistics.results import Basis, Estimate, Options
 from rlhf_lab_analysis.tables.store import save
-from rlhf_lab_analysis.words import number_text, ranges_text
+from rlhf_lab_analysis.words import number_text
 from tests.support import table_records as made
 from tests.support.question_records import Made
 from tests.support.report_pages import (
@@ -60,7 +61,7 @@ def test_results_are_means_over_seeds_with_t_intervals() -> None:
 def test_the_page_says_how_many_runs_and_of_which_code() -> None:
     found = Texts(page(two_conditions(), title="A ladder")).text
     assert "A ladder" in found
-    assert "6 runs, 2 conditions, 3 seeds (1, 2, 3). Code: c0dec0de (6 runs)." in found
+    assert "6 runs, 2 conditions, 3 seeds (1 to 3). Code: c0dec0de (6 runs)." in found
 
 
 def test_verdicts_are_those_of_the_questions_with_their_numbers() -> None:

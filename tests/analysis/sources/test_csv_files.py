@@ -182,11 +182,11 @@ def test_the_command_shows_writes_and_exports(
     given = [str(tmp_path / "runs"), "--metric", "gold/win_rate", "--metric", "reward/mean"]
     assert main([*given, "--out", str(out), "--export", str(orb), "--entity", "me"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("3 runs, 1 condition, 3 seeds (1, 2, 3)\n")
+    assert said.startswith("3 runs, 1 condition, 3 seeds (1 to 3)\n")
     assert "cut_short: " in said and "2 of 4 rounds were recorded" in said
     assert f"wrote {tmp_path}/t.findings.parquet" in said
     assert f"wrote 3 runs to {orb}/me/rlhf_lab" in said
-    assert load(out).overview == "3 runs, 1 condition, 3 seeds (1, 2, 3)"
+    assert load(out).overview == "3 runs, 1 condition, 3 seeds (1 to 3)"
     again = gather([str(tmp_path / "runs")], metrics=["gold/win_rate", "reward/mean"])
     assert again.points.equals(load(out).points) and again.findings == load(out).findings
     one = gather([str(tmp_path / "runs")], [parse_query(["?metric=gold/win_rate", "?seed=1"])])

@@ -71,7 +71,7 @@ def test_numbers_are_means_over_seeds_with_students_intervals(
     # 0.2, 0.3, 0.4: mean 0.3, a tenth of that half-width
     gains = ["0.30", "[0.05,", "0.55],", "smallest", "0.20"] * 3
     assert table_of(text, "gain")[1].split() == ["a", *gains]
-    assert "Means over 3 seeds (1, 2, 3)" in text
+    assert "Means over 3 seeds (1 to 3)" in text
     assert (
         "arithmetic with nano_s, 32 updates of 64 prompts with K=4 completions each, judged on 256"
         in text

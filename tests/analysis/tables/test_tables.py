@@ -111,7 +111,7 @@ def test_an_odd_setting_is_named_with_both_values() -> None:
     assert finding.what == "within its condition: optim.lr=0.0002 (but 0.0001 in 2 of 3)"
     split = tables(record(), record("r2", 2), odd, by=["optim.lr"])
     assert kinds(split) == [] and split.runs["condition"].nunique() == 2
-    assert split.overview == "3 runs, 2 conditions, 3 seeds (1, 2, 3)"
+    assert split.overview == "3 runs, 2 conditions, 3 seeds (1 to 3)"
 
 
 def test_a_run_without_a_seed_is_kept_and_told() -> None:

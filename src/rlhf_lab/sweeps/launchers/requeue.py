@@ -32,11 +32,8 @@ class Stoppable(Protocol):
 
 @contextlib.contextmanager
 def passing_on(pid: int) -> Iterator[None]:
-    """In a Slurm job, forward SIGTERM to the process while the block runs: not every Slurm signals
-    all processes of a job, and a second signal changes nothing."""
-    if slurm_job() is None:
-        yield
-        return
+    """Forward SIGTERM to the process while the block runs, in a job of Slurm: not every Slurm
+    signals all processes of a job, and a second signal changes nothing."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
