@@ -264,7 +264,7 @@ THIRD_LOOK := stage_seed=7,8,9,11,12,13,14,16,17,18,19,20
 TEN_SEEDS := stage_seed=27,28,29,30,31,32,33,34,37,38
 EIGHT_LATER_SEEDS := stage_seed=range(27,35)
 
-# Those of the tracked tables, which a test compares. SFT of nano_l takes a quarter of an hour of a core a stage seed. The seconds of sync and async are compared with one job at a time.
+# Those of the tracked tables, which a test compares. SFT of nano_l takes 15 core-minutes for each stage seed. The seconds of sync and async are compared with one job at a time.
 benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md and docs/gallery.md (hours)
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --cost
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano

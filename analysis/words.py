@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.comparison.cell import Cell, part_label
-from rlhf_lab_analysis.counts import count, listed, ranges_text
+from rlhf_lab_analysis.ranges import listed, ranges_text
 from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
 
 WIN_RATE, GOLD, PROXY, KL = "gold/win_rate", "gold/mean", "proxy/mean", "kl/sft_k1"
@@ -227,8 +228,8 @@ def runs_text(cells: Mapping[str, tuple[int, ...]]) -> str:
     cells: seeds by a condition's name, which ends in its environment: `ppo N=1 [tldr]`.
     """
     envs = dict.fromkeys(name.rpartition(" [")[2].removesuffix("]") for name in cells)
-    runs = count(sum(map(len, cells.values())), "run")
-    total = f"{runs} of {count(len(cells), 'condition')} in {listed(envs)}"
+    runs = counted(sum(map(len, cells.values())), "run")
+    total = f"{runs} of {counted(len(cells), 'condition')} in {listed(envs)}"
     by_seeds: dict[tuple[int, ...], list[str]] = {}
     for name, seeds in cells.items():
         named = name.rpartition(" [")[0] if len(envs) == 1 else name

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab_analysis.benchmark.gallery import write_gallery
 from rlhf_lab_analysis.benchmark.kept import (
     TABLES,
@@ -34,7 +34,6 @@ from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.registry.gates import stages_of
 from rlhf_lab_analysis.comparison.registry.planning import core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.markdown import split_at_markers
 from rlhf_lab_analysis.tables.table import Tables
 
@@ -113,7 +112,7 @@ def cost_lines(*selections: Selection) -> Iterator[str]:
         hours[cell.sweep] = hours.get(cell.sweep, 0.0) + core_hours(cell)
         runs[cell.sweep] += cell.num_runs
     for sweep, own in hours.items():
-        yield f"{sweep}: {count(runs[sweep], 'run')}, {own:.2f} core-hours"
+        yield f"{sweep}: {counted(runs[sweep], 'run')}, {own:.2f} core-hours"
     whole = sum(hours.values())
     yield f"together {whole:.1f} core-hours on the machine of the kept runs, without stages"
 

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab_analysis.comparison.registry.decisions import Decisions
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.figures.catalogue import FIGURES, best_of, draw_pages, missing, page_name
 from rlhf_lab_analysis.figures.claims_forest import claims_forest
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
@@ -50,7 +49,7 @@ def write_gallery(
         for place, drawn in enumerate(shown):
             lines += entry(page_name(name, place), drawn, f"{spec.caption}.", folder, page)
         if more := len(pages) - len(shown):
-            lines += [f"{count(more, 'more page')} by `rlhf-lab figures --only {name}`.", ""]
+            lines += [f"{counted(more, 'more page')} by `rlhf-lab figures --only {name}`.", ""]
     page.write_text("\n".join(lines), encoding="utf-8")
     console.print(f"wrote {page} and {folder}")
 

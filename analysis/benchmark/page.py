@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.benchmark.claims import open_lines, power_text
 from rlhf_lab_analysis.benchmark.crossed import HEAD as CROSSED_HEAD
 from rlhf_lab_analysis.benchmark.crossed import crossed_rows
@@ -14,7 +15,6 @@ from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.registry.gates import Stage
 from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER, core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
 from rlhf_lab_analysis.publication_tables.naming import in_order
@@ -109,9 +109,9 @@ def distinct_text(selection: Selection) -> str:
 def verdicts_text(every: Sequence[Decision]) -> str:
     """How many verdicts there are of each kind."""
     counts = Counter(one.answer.verdict for one in every)
-    counted = ", ".join(f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict])
+    kinds = ", ".join(f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict])
     share = counts[Verdict.cannot_tell] / max(1, len(every))
-    return f"{count(len(every), 'verdict')}: {counted} ({100 * share:.0f}% cannot tell)."
+    return f"{counted(len(every), 'verdict')}: {kinds} ({100 * share:.0f}% cannot tell)."
 
 
 def power_sentence(every: Sequence[Decision]) -> str:

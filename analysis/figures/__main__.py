@@ -10,11 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_pages, missing, page_name, spec_of
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.style import METADATA, write
@@ -80,7 +79,7 @@ def draw_all(
             for place, drawn in enumerate(pages):
                 save(drawn, options.out / page_name(name, place), formats)
             warnings = len({text for drawn in pages for text in drawn.warnings})
-            warned = f", {count(warnings, 'warning')} in its caption" if warnings else ""
+            warned = f", {counted(warnings, 'warning')} in its caption" if warnings else ""
             console.print(f"drew {options.out / name}: {FIGURES[name].title}{warned}")
     report_lacking(lacking, options.verbose or bool(options.only), console)
 
@@ -92,7 +91,7 @@ def report_lacking(lacking: Mapping[str, str], has_reasons: bool, console: Conso
             console.print(f"not drawn: {name}: {printable(text)}")
     elif lacking:
         console.print(
-            f"not drawn: {count(len(lacking), 'figure')} that need other runs (-v: which)"
+            f"not drawn: {counted(len(lacking), 'figure')} that need other runs (-v: which)"
         )
 
 

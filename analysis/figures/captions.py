@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlhf_lab_analysis.counts import listed
+from rlhf_lab_analysis.ranges import listed
 from rlhf_lab_analysis.words import first_few, label, runs_text, unique
 
 COLUMNS = (

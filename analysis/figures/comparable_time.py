@@ -7,8 +7,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.words import DEVICE_HOURS, WALL
 
 # Axes that a second run on the same machine makes longer.
@@ -24,9 +24,9 @@ def why_not_comparable(cells: Sequence[Cell]) -> str:
     spans = [span for cell in cells for span in spans_of(cell)]
     machines = {machine for machine, *_ in spans if machine}
     if len(machines) > 1:
-        return f"runs of {count(len(machines), 'machine')}"
+        return f"runs of {counted(len(machines), 'machine')}"
     beside = overlapping([(start, end) for _, start, end in spans])
-    return f"{beside} of {count(len(spans), 'run')} ran beside others" if beside else ""
+    return f"{beside} of {counted(len(spans), 'run')} ran beside others" if beside else ""
 
 
 def spans_of(cell: Cell) -> list[tuple[str, float, float]]:

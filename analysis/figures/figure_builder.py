@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.counts import span_text
 from rlhf_lab_analysis.figures.axis_limits import AxisLimits
 from rlhf_lab_analysis.figures.captions import COLUMNS, caption_of, last_numbers, warning_texts
 from rlhf_lab_analysis.figures.style import GREY, plain
+from rlhf_lab_analysis.ranges import span_text
 from rlhf_lab_analysis.statistics.results import FEW_SEEDS
 from rlhf_lab_analysis.words import in_words
 

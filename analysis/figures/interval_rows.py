@@ -8,12 +8,12 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.counts import span_text
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.mean_curves import end_curve
 from rlhf_lab_analysis.figures.primitives import name_of, record_version, seeds_column, style_of
 from rlhf_lab_analysis.figures.series_style import SeriesStyle
 from rlhf_lab_analysis.figures.style import GREY, plain
+from rlhf_lab_analysis.ranges import span_text
 from rlhf_lab_analysis.statistics.results import Estimate
 from rlhf_lab_analysis.words import in_words, short_label
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.counts import listed
+from rlhf_lab_analysis.ranges import listed
 from rlhf_lab_analysis.statistics.aggregates import aggregate_curves
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.results import Method, Options

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.counts import span_text
+from rlhf_lab_analysis.ranges import span_text
 
 GENERATE, SCORE, TRAIN, WALL, WAIT = COLUMNS = (
     "seconds/generate", "seconds/score", "seconds/train", "seconds/wall", "seconds/wait",

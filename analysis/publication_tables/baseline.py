@@ -11,7 +11,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import rest_of
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.counts import listed
+from rlhf_lab_analysis.ranges import listed
 from rlhf_lab_analysis.sources.conditions import LETTERS
 from rlhf_lab_analysis.words import unique
 

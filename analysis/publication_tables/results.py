@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.counts import listed, ranges_text
 from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable, table_entry
 from rlhf_lab_analysis.publication_tables.estimates import last_scores
 from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of
 from rlhf_lab_analysis.publication_tables.naming import ConditionColumns
 from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.ranges import listed, ranges_text
 from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregates
 from rlhf_lab_analysis.tables.table import Tables
 from rlhf_lab_analysis.words import interval_text, runs_text, seeds_of, unique

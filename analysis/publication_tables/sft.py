@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.counts import count, ranges_text
 from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable
 from rlhf_lab_analysis.publication_tables.estimates import estimate_of
 from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of
 from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.ranges import ranges_text
 from rlhf_lab_analysis.tables.table import Tables
 from rlhf_lab_analysis.words import interval_text, unique
 
@@ -35,8 +36,8 @@ def sft(_: Tables, selection: Selection, options: TableOptions) -> list[Publicat
         rows.append((env, len(seeds), ranges_text(seeds), *numbers))
     runs = sum(len(cell.seeds) for cell in cells)
     caption = (
-        f"SFT policies (version 0), from the evaluations of {count(runs, 'run')} of "
-        f"{count(len(cells), 'condition')} trained from them; each seed counts once. Mean over "
+        f"SFT policies (version 0), from the evaluations of {counted(runs, 'run')} of "
+        f"{counted(len(cells), 'condition')} trained from them; each seed counts once. Mean over "
         f"seeds with its {interval_text(options.interval, of_shares=True)}."
     )
     columns = ("environment", "n", "seeds", *(metric.name for metric in metrics))

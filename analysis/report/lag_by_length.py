@@ -16,8 +16,8 @@ import numpy as np
 
 from rlhf_lab.runs.folder import SCHEDULE
 from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.report.groups import Group
 
 # Conditions of a page, ranges of lengths, and the lag from which all lags share a colour.
@@ -88,7 +88,7 @@ def of_chunks(place: int, group: Group, rows: Sequence[Mapping[str, Any]]) -> La
         low, high = min(r["steps"] for r in inside), max(r["steps"] for r in inside)
         span = f"{low}" if low == high else f"{low} to {high}"
         shown.append((f"{span} tokens", shares(inside)))
-    note = f"{count(len(rows), 'chunk')} of {count(len(group.cell.seeds), 'seed')}"
+    note = f"{counted(len(rows), 'chunk')} of {counted(len(group.cell.seeds), 'seed')}"
     return LagsOfLengths(place, group.title, note, shown)
 
 
@@ -100,7 +100,7 @@ def shares(rows: Sequence[Mapping[str, Any]]) -> list[Share]:
     return [
         Share(
             shade,
-            f"{lag_text(shade)}: {counts[shade]} of {count(len(rows), 'chunk')}",
+            f"{lag_text(shade)}: {counts[shade]} of {counted(len(rows), 'chunk')}",
             round(100 * counts[shade] / len(rows), 2),
         )
         for shade in SHADES
@@ -111,7 +111,7 @@ def shares(rows: Sequence[Mapping[str, Any]]) -> list[Share]:
 def lag_text(shade: int | str) -> str:
     if shade == DROPPED:
         return "too old, dropped"
-    return f"{count(int(shade), 'round')} old{' or more' if shade == LARGEST_LAG else ''}"
+    return f"{counted(int(shade), 'round')} old{' or more' if shade == LARGEST_LAG else ''}"
 
 
 LAG_LEGEND = [(shade, lag_text(shade)) for shade in SHADES]

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
+from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.questions import Answers, answers_of
 from rlhf_lab_analysis.comparison.selection import KEY, cells
-from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.packages.beside import Beside
 from rlhf_lab_analysis.report.chosen import Chosen, choose
 from rlhf_lab_analysis.report.colours import styles_of
@@ -155,14 +155,14 @@ def page_warnings(
 def size_text(tables: Tables) -> str:
     """How many runs, conditions and seeds; a condition of two sweeps is two, as in the page."""
     runs, _, seeds = tables.overview.split(", ", 2)
-    return f"{runs}, {count(len(tables.runs.groupby(KEY, dropna=False)), 'condition')}, {seeds}"
+    return f"{runs}, {counted(len(tables.runs.groupby(KEY, dropna=False)), 'condition')}, {seeds}"
 
 
 def codes(runs: pd.DataFrame) -> str:
     counts = Counter(str(code)[:8] or "not recorded" for code in runs["code"])
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     commits = ", ".join(
-        f"{code} ({count(number, 'run')})" for code, number in ordered[:SHOWN_CODES]
+        f"{code} ({counted(number, 'run')})" for code, number in ordered[:SHOWN_CODES]
     )
     more = f" and {len(ordered) - SHOWN_CODES} more" if len(ordered) > SHOWN_CODES else ""
     return f"Code: {commits}{more}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rlhf_lab_analysis.comparison.cell import Cell, Key
 from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unanswered
-from rlhf_lab_analysis.counts import ranges_text
+from rlhf_lab_analysis.ranges import ranges_text
 from rlhf_lab_analysis.report.groups import last
 from rlhf_lab_analysis.words import KL, WALL, is_share, label, number_text, short_label
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.rollouts import RolloutSample, read_rollouts
+from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import POLICY
-from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.report.groups import Group
 from rlhf_lab_analysis.report.series import even_indices, short
 
@@ -101,8 +101,8 @@ def rollout(one: RolloutSample, num_tokens: int = TOKENS) -> dict[str, Any]:
         "facts": [
             ["reward", short(one.reward)],
             ["version", one.version],
-            ["lag", f"{count(one.lag_updates, 'update')}, {count(one.lag_rounds, 'round')}"],
-            ["length", f"{count(one.tokens, 'token')}, {one.finish}"],
+            ["lag", f"{counted(one.lag_updates, 'update')}, {counted(one.lag_rounds, 'round')}"],
+            ["length", f"{counted(one.tokens, 'token')}, {one.finish}"],
             *(["turns", number] for number in of_episode.values()),
         ],
     }
@@ -130,12 +130,12 @@ def turn(row: Mapping[str, Any], num_tokens: int, is_kept: bool) -> dict[str, An
 def about(row: Mapping[str, Any], is_kept: bool) -> str:
     """A line over a text: `policy, 2 tokens of version 3, in the loss`."""
     if row["writer"] != POLICY:
-        size = [count(len(row["token_texts"]), "token")] if "token_texts" in row else []
+        size = [counted(len(row["token_texts"]), "token")] if "token_texts" in row else []
         return ", ".join([row["writer"], *size, "masked from the loss"])
     first, last = row.get("version"), row.get("newest_version")
     by = f" of version {first}" if first == last else f" of versions {first} to {last}"
     loss = "in the loss" if is_kept else "not trained on"
-    written = f"{count(len(row['logps']), 'token')}{'' if first is None else by}"
+    written = f"{counted(len(row['logps']), 'token')}{'' if first is None else by}"
     return f"{row['writer']}, {written}, {loss}"
 
 

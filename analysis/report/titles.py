@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from rlhf_lab_analysis.counts import listed
+from rlhf_lab_analysis.ranges import listed
 from rlhf_lab_analysis.report.groups import Group, differing, rank
 
 # Parts of a title: plural, and the values that are named one by one.

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.comparison.cell import Key
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Number, Unit
 from rlhf_lab_analysis.comparison.registry.questions import Answers
-from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.report.bars import Bar, Scale, bar, scale_of
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.words import unique
@@ -58,7 +58,7 @@ class Card:
 
     @property
     def warning_title(self) -> str:
-        return count(len(self.warnings), "warning")
+        return counted(len(self.warnings), "warning")
 
     @cached_property
     def scales(self) -> Mapping[Unit, Scale]:

@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.comparison.stable_rates import REWARD
-from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.markdown import Table, publish
 from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_at
 from rlhf_lab_analysis.statistics.early_warning import (
@@ -174,7 +173,7 @@ def scored_runs(sources: Sequence[str]) -> list[Run]:
     fallen, stable, _ = outcomes(runs)
     if not fallen or not stable:
         raise UserError(
-            f"{count(fallen, 'run')} collapsed and {stable} did not: a warning is a difference "
+            f"{counted(fallen, 'run')} collapsed and {stable} did not: a warning is a difference "
             f"between both; pass runs such as those of `make sweep SWEEP={SWEEP}`"
         )
     return runs
@@ -185,7 +184,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     runs = scored_runs(given.tables)
     fallen, stable, rounds = outcomes(runs)
     caption = (
-        f"{count(fallen + stable, 'run')}: {fallen} collapsed, at rounds {rounds[0]} to "
+        f"{counted(fallen + stable, 'run')}: {fallen} collapsed, at rounds {rounds[0]} to "
         f"{rounds[-1]} (median {int(np.median(rounds))}), and {stable} did not."
     )
     notes = [

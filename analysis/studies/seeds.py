@@ -8,8 +8,8 @@ from pathlib import Path
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.counts import ranges_text
 from rlhf_lab_analysis.publication_tables.estimates import over_seeds
+from rlhf_lab_analysis.ranges import ranges_text
 from rlhf_lab_analysis.statistics.results import Method, Options
 from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.table import Tables
@@ -41,7 +41,7 @@ def mean_text(by_seed: Mapping[int, float], digits: int) -> str:
 
 def caption_of(seeds: Collection[int]) -> str:
     """The beginning of a caption: over which seeds the numbers are means."""
-    named = ranges_text(sorted(seeds))
+    named = ranges_text(seeds)
     if len(seeds) == 1:
         return f"One seed ({named}), so there are no intervals"
     return f"Means over {len(seeds)} seeds ({named}) with 95% t intervals over seeds"

@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.counts import count, ranges_text
+from rlhf_lab_analysis.ranges import ranges_text
 from rlhf_lab_analysis.sources.conditions import place_of
 from rlhf_lab_analysis.sources.filters import Query, select_run
 from rlhf_lab_analysis.sources.findings import Finding, Kind
@@ -156,11 +157,11 @@ def selection_size(runs: pd.DataFrame) -> str:
     seeds = sorted(int(seed) for seed in runs["seed"].dropna().unique())
     seedless = int(runs["seed"].isna().sum())
     number = len(runs.groupby(["env_id", "condition"]))
-    named = f"{count(len(seeds), 'seed')} ({ranges_text(seeds)})" if seeds else "no seed"
+    named = f"{counted(len(seeds), 'seed')} ({ranges_text(seeds)})" if seeds else "no seed"
     stages = sorted(int(seed) for seed in runs["stage_seed"].dropna().unique())
     if stages:
-        named = f"{count(len(stages), 'stage seed')} ({ranges_text(stages)}), {named}"
-    return f"{count(len(runs), 'run')}, {count(number, 'condition')}, {named}" + (
+        named = f"{counted(len(stages), 'stage seed')} ({ranges_text(stages)}), {named}"
+    return f"{counted(len(runs), 'run')}, {counted(number, 'condition')}, {named}" + (
         f", {seedless} without a seed" if seedless and seeds else ""
     )
 
@@ -170,7 +171,7 @@ def no_match_message(
 ) -> str:
     """Why no run is selected, and which values could be selected."""
     if not records and findings:
-        more = f" (and {count(len(findings) - 1, 'finding')} more)" if len(findings) > 1 else ""
+        more = f" (and {counted(len(findings) - 1, 'finding')} more)" if len(findings) > 1 else ""
         return f"no run can be read: {findings[0].line}{more}"
     if not records:
         return "no runs in these sources: `rlhf-lab runs FOLDER` lists what a folder holds"

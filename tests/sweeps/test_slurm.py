@@ -459,8 +459,7 @@ def test_a_process_that_has_ended_is_left_alone() -> None:
     assert end_process(process.pid, 0)
 
 
-def test_in_a_slurm_job_the_signal_goes_on_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_job(monkeypatch)
+def test_the_signal_that_slurm_sends_goes_on_to_the_run() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with started(SAVES) as process:
         with passing_on(process.pid):

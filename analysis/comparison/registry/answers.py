@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.comparison.cell import Cell, Key
-from rlhf_lab_analysis.counts import count, ranges_text
+from rlhf_lab_analysis.ranges import ranges_text
 from rlhf_lab_analysis.statistics.contrasts import BySeed, difference, matched
 from rlhf_lab_analysis.statistics.decisions import (
     Shows,
@@ -161,9 +162,11 @@ def values_of(cells: Sequence[Cell], part: str) -> str:
 
 def runs_of(seeds: Mapping[Cell, Sequence[int]]) -> str:
     """How many runs and which seeds, and how many RL seeds if stage seeds have several."""
-    all_seeds = sorted({seed for own in seeds.values() for seed in own})
+    all_seeds = {seed for own in seeds.values() for seed in own}
     runs = sum(cell.runs_of(own) for cell, own in seeds.items())
     unit = next(iter(seeds)).unit
     several = {seed for cell, own in seeds.items() for stage, seed in cell.members if stage in own}
     more = f", {len(several)} RL seeds" if len(several) > 1 else ""
-    return f"{count(runs, 'run')}, {count(len(all_seeds), unit)} ({ranges_text(all_seeds)}){more}"
+    return (
+        f"{counted(runs, 'run')}, {counted(len(all_seeds), unit)} ({ranges_text(all_seeds)}){more}"
+    )

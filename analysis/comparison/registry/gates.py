@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
+from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.registry.rows import Bound
-from rlhf_lab_analysis.counts import count
 from rlhf_lab_analysis.tables.table import Tables
 
 QUALITY = ("stage/sft_loss", "stage/proxy_accuracy")
@@ -69,7 +69,7 @@ def gated(registry: Registry, tables: Tables) -> tuple[Tables, list[str]]:
         for reason in failing(registry, task, quality.get(run, {})):
             stopped.add(run)
             lines[f"stopped by the gate: {task}, stage seed {stage_of(row)}: {reason}"] += 1
-    kept = [f"{text} ({count(num, 'run')})" for text, num in sorted(lines.items())]
+    kept = [f"{text} ({counted(num, 'run')})" for text, num in sorted(lines.items())]
     return without(tables, stopped), kept
 
 

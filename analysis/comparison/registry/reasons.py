@@ -10,7 +10,7 @@ from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import keys_of, order, rest_of, value_of
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.counts import ranges_text
+from rlhf_lab_analysis.ranges import ranges_text
 
 # Enough pairs to find two conditions that nearly fit, of as many conditions as there may be.
 MOST_CELLS = 40

@@ -18,7 +18,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.questions import answers
 from rlhf_lab_analysis.comparison.selection import cells
-from rlhf_lab_analysis.counts import ranges_text
+from rlhf_lab_analysis.ranges import ranges_text
 from rlhf_lab_analysis.report.bars import EDGE, WIDTH, bar, scale_of
 from rlhf_lab_analysis.report.colours import styles_of
 from rlhf_lab_analysis.report.groups import name_groups

@@ -1,13 +1,8 @@
-"""Counts, lists and ranges in words."""
+"""Lists and ranges of numbers in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun: 1 run, 2 runs."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(values: Iterable[object]) -> str:
@@ -15,7 +10,7 @@ def listed(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 
-def ranges_text(numbers: Sequence[int]) -> str:
+def ranges_text(numbers: Iterable[int]) -> str:
     """Whole numbers in order, three or more consecutive ones as a range: 1, 3 to 9, 11, 12."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
