@@ -422,6 +422,17 @@ def test_a_family_spans_sweeps_and_has_each_condition_once() -> None:
     }
 
 
+def test_models_come_by_size_as_panels_and_as_series() -> None:
+    sizes = ("nano_l", "nano_m", "nano_s")
+    modes = [{"mode": m, "model": s} for s in sizes for m in ("sync", "async")]
+    rows = draw("fig9_reward_and_drift", grid(modes))
+    titles = [panel.get_title("left") for panel in rows.figure.axes]
+    assert [text for text in titles if text] == [f"arithmetic {size}" for size in ("0.3M", "1M", "4M")]
+    steps = [{"updates_per_round": n, "model": s} for s in sizes for n in (1, 16)]
+    series = draw("fig5_policy_scale", grid(steps)).data["condition"]
+    assert [*dict.fromkeys(text.split()[0] for text in series)] == [*reversed(sizes)]
+
+
 def test_conditions_of_other_settings_are_no_family_across_sweeps() -> None:
     shorter = [{"updates_per_round": 64, "schedule_per": "round", "group_size": 4}]
     runs = [run_of(s, {"updates_per_round": 1, "schedule_per": "update"}, end_of(s, 0), "one")
