@@ -39,6 +39,8 @@ ifndef PYTHON
 PYTHON := $(shell for found in python3.11 python3.12 python3 python3.11; do \
 	$$found -c '$(IS_SUPPORTED)' 2>/dev/null && break; done; echo $$found)
 endif
+# `make benchmark` runs make sixty times: each of these would ask again.
+export PYTHON
 ifndef DEMO
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 endif
@@ -345,7 +347,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=distill_nano
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s,nano_m"
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 \
-		OVERRIDES="model=nano_l tuned=online_dpo,proximal_rloo stage_seed=1,3,4,5,6,7"
+		OVERRIDES="model=nano_l tuned=online_dpo,proximal_rloo $(EIGHT_SEEDS),11,12"
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 OWN_RL_SEEDS=1 \
 		OVERRIDES="model=nano_s,nano_m tuned=proximal_rloo $(EIGHT_LATER_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=verified_answers_nano LAUNCHER=local
