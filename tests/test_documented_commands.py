@@ -270,8 +270,12 @@ def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
     slurm.register()
     folder, name = conf_folder(), "config"
     params: Mapping[str, str] = {}
-    own = Path("conf").absolute()  # which pages show files of, in the working folder
-    parts = f"hydra.searchpath=[file://{folder},file://{ROOT}/sweeps,file://{own}]"
+    # Pages show files of conf/ in the working folder. What these tests write is read anew each time.
+    own = Path("conf").absolute()
+    chosen = (own / f"{word.replace('=', '/')}.yaml" for word in overrides)
+    is_own = "--config-dir" in arguments or any(file.exists() for file in chosen)
+    more = f",file://{own}" if is_own else ""
+    parts = f"hydra.searchpath=[file://{folder},file://{ROOT}/sweeps{more}]"
     if "--config-name" in arguments:
         folder, name = ROOT / "sweeps", arguments[list(arguments).index("--config-name") + 1]
     if "--config-dir" in arguments:

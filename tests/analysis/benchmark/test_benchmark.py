@@ -26,7 +26,7 @@ from rlhf_lab_analysis.benchmark.kept import (
     load_weak,
     weak_of,
 )
-from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
+from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria, Unit
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import (
     FOLDER,
@@ -34,6 +34,7 @@ from rlhf_lab_analysis.comparison.registry.definitions import (
     read_registry,
 )
 from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.figures.claims_forest import blocks
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.publication_tables.escapes import markdown
 from rlhf_lab_analysis.statistics.decisions import Shows
@@ -262,7 +263,12 @@ def test_the_committed_benchmark_is_whole_small_and_what_its_page_says(
     assert tables.overview in page and collapses.overview in page
     decided_on = Selection(cells(tables).cells + cells(collapses).cells, ())
     for registry in registries:
-        for one in decide_all(registry, decided_on, Criteria()).decided:
+        decided = decide_all(registry, decided_on, Criteria()).decided
+        # A claim is tested with a proxy of the policy's size and with a larger one.
+        for lines in (lines for unit in Unit for lines in blocks(decided, unit)):
+            texts = [line.text for line in lines]
+            assert len(texts) == len({*texts}), texts
+        for one in decided:
             found = one.answer
             cells_ = (found.verdict, markdown(found.evidence), one.family, power_text(one))
             assert f"| {' | '.join(map(str, cells_))} |" in page

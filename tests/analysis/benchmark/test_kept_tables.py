@@ -16,18 +16,16 @@ import yaml
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab_analysis.benchmark.kept import COLLAPSES, load_weak
-from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria, Unit
+from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all, decide_claim
 from rlhf_lab_analysis.comparison.registry.definitions import (
     FOLDER,
-    read_registries,
     read_registry,
 )
 from rlhf_lab_analysis.comparison.registry.gates import gated
 from rlhf_lab_analysis.comparison.registry.questions import claim_named
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.figures.catalogue import draw_selection
-from rlhf_lab_analysis.figures.claims_forest import blocks
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.publication_tables.differences import differences
 from rlhf_lab_analysis.publication_tables.options import TableOptions
@@ -185,15 +183,6 @@ def test_page_figure_and_table_have_one_rule(whole: Tables, every: Selection) ->
             assert found.claim.looks == {"N=2": 1, "N=4": 3}[n]
             assert holds == is_equal and width == pytest.approx(1)
             assert found.family == drawn["family"]
-
-
-def test_no_two_lines_of_a_claim_have_one_name(every: Selection) -> None:
-    """A claim is tested with a proxy of the policy's size and with a larger one."""
-    for registry in read_registries():
-        decided = decide_all(registry, every, Criteria()).decided
-        for lines in (lines for unit in Unit for lines in blocks(decided, unit)):
-            texts = [line.text for line in lines]
-            assert len(texts) == len({*texts}), texts
 
 
 @pytest.mark.parametrize("name", ["fig4_losses", "staleness", "fig7_passes"])
