@@ -270,16 +270,12 @@ def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
     slurm.register()
     folder, name = conf_folder(), "config"
     params: Mapping[str, str] = {}
-    # Pages show files of conf/ in the working folder. What these tests write is read anew each time.
-    own = Path("conf").absolute()
-    chosen = (own / f"{word.replace('=', '/')}.yaml" for word in overrides)
-    is_own = "--config-dir" in arguments or any(file.exists() for file in chosen)
-    more = f",file://{own}" if is_own else ""
-    parts = f"hydra.searchpath=[file://{folder},file://{ROOT}/sweeps{more}]"
     if "--config-name" in arguments:
         folder, name = ROOT / "sweeps", arguments[list(arguments).index("--config-name") + 1]
     if "--config-dir" in arguments:
         folder = Path(arguments[list(arguments).index("--config-dir") + 1]).absolute()
+    parts = searched(overrides, is_own=not folder.is_relative_to(ROOT))
+    if "--config-dir" in arguments:
         params = params_of(folder, name, parts)
     of_hydra = [word for word in overrides if "hydra." in word or "hydra/" in word]
     of_jobs = [word for word in overrides if word not in of_hydra]
@@ -290,6 +286,15 @@ def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
         check(typed(composed(parts, *grid.fixed, *values, name=name, folder=folder)))
     if of_hydra:
         by_hydra(folder, name, [parts, *grid.fixed, *of_hydra], hydra=True)
+
+
+def searched(overrides: Sequence[str], is_own: bool) -> str:
+    """Where files are looked for: in the working folder, which has what pages show of conf/, only
+    if a sweep of it or a choice needs it, since what tests write is read anew each time."""
+    own = Path("conf").absolute()
+    chosen = (own / f"{word.replace('=', '/')}.yaml" for word in overrides)
+    more = f",file://{own}" if is_own or any(file.exists() for file in chosen) else ""
+    return f"hydra.searchpath=[file://{conf_folder()},file://{ROOT}/sweeps{more}]"
 
 
 @functools.cache
