@@ -427,7 +427,8 @@ def test_models_come_by_size_as_panels_and_as_series() -> None:
     modes = [{"mode": m, "model": s} for s in sizes for m in ("sync", "async")]
     rows = draw("fig9_reward_and_drift", grid(modes))
     titles = [panel.get_title("left") for panel in rows.figure.axes]
-    assert [text for text in titles if text] == [f"arithmetic {size}" for size in ("0.3M", "1M", "4M")]
+    by_size = [f"arithmetic {size}" for size in ("0.3M", "1M", "4M")]
+    assert [text for text in titles if text] == by_size
     steps = [{"updates_per_round": n, "model": s} for s in sizes for n in (1, 16)]
     series = draw("fig5_policy_scale", grid(steps)).data["condition"]
     assert [*dict.fromkeys(text.split()[0] for text in series)] == [*reversed(sizes)]
