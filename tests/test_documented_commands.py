@@ -269,14 +269,12 @@ def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
         Plugins.instance().register(plugin)
     slurm.register()
     folder, name = conf_folder(), "config"
-    params: Mapping[str, str] = {}
     if "--config-name" in arguments:
         folder, name = ROOT / "sweeps", arguments[list(arguments).index("--config-name") + 1]
     if "--config-dir" in arguments:
         folder = Path(arguments[list(arguments).index("--config-dir") + 1]).absolute()
     parts = searched(overrides, is_own=not folder.is_relative_to(ROOT))
-    if "--config-dir" in arguments:
-        params = params_of(folder, name, parts)
+    params = params_of(folder, name, parts) if "--config-dir" in arguments else {}
     of_hydra = [word for word in overrides if "hydra." in word or "hydra/" in word]
     of_jobs = [word for word in overrides if word not in of_hydra]
     grid = grid_of(params, of_jobs, OverridesParser.create())
@@ -289,8 +287,9 @@ def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
 
 
 def searched(overrides: Sequence[str], is_own: bool) -> str:
-    """Where files are looked for: in the working folder, which has what pages show of conf/, only
-    if a sweep of it or a choice needs it, since what tests write is read anew each time."""
+    """The search path of config files. It has the working folder's conf/, with the files that pages
+    show, only if the sweep or a choice is of that folder: Hydra reads it anew for each composition.
+    is_own: whether the sweep is."""
     own = Path("conf").absolute()
     chosen = (own / f"{word.replace('=', '/')}.yaml" for word in overrides)
     more = f",file://{own}" if is_own or any(file.exists() for file in chosen) else ""

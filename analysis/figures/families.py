@@ -17,7 +17,7 @@ from rlhf_lab_analysis.comparison.families import (
 )
 from rlhf_lab_analysis.figures.series_style import KNOWN
 
-# Their known names are listed by size.
+# The known names of both are listed by size, but for SmolLM2, which was added last.
 MODELS = ("model", "proxy")
 # What changes with another key: sync has S = 0, more samples a prompt come in fewer updates.
 IMPLIED = {"mode": ("max_staleness",), "group_size": ("updates",)}
@@ -52,7 +52,7 @@ def in_order(cells: Sequence[Cell], keys: Sequence[str]) -> list[Cell]:
 
 
 def place_of(cell: Cell, key: str) -> tuple[bool, Any]:
-    """A key that sorts cells by a part: models by their size, others as `order` does."""
+    """A key that sorts cells by a part: models as they are listed, others as `order` does."""
     value = value_of(cell, key)
     sizes = KNOWN[key] if key in MODELS else ()
     return (False, sizes.index(value)) if value in sizes else order(value)

@@ -66,7 +66,7 @@ def test_a_sweep_is_shown_once_wherever_it_lies(
     folder = write_sweep(tmp_path / "copied", "seed-1", "seed-2", "seed-3")
     write_run(folder / "seed-1", rounds=20, state="finished")
     write_run(folder / "seed-2", rounds=12)
-    # What is left of a round counts from when it was written, on a slow machine seconds ago.
+    # The ETA counts from the last write, on a slow machine seconds ago.
     os.utime(folder / "seed-2" / "metrics.jsonl", (time.time() + 3600,) * 2)
     assert run(folder, "--once") == 0
     title, _, _, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -78,7 +78,7 @@ def test_a_sweep_is_shown_once_wherever_it_lies(
         ["seed-3", "queued"],
     ]
     assert rows[0][-1] == "1m40s"
-    # Its last column is the time since its start, which goes on.
+    # The last column is the elapsed time, which increases while the job runs.
     assert rows[1][2:-1] == ["12/20", "32s", "6.5", "0.5", "2.25", "25/75%", "100"]
 
 

@@ -18,10 +18,7 @@ from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab_analysis.benchmark.kept import COLLAPSES, load_weak
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all, decide_claim
-from rlhf_lab_analysis.comparison.registry.definitions import (
-    FOLDER,
-    read_registry,
-)
+from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registry
 from rlhf_lab_analysis.comparison.registry.gates import gated
 from rlhf_lab_analysis.comparison.registry.questions import claim_named
 from rlhf_lab_analysis.comparison.selection import Selection, cells
