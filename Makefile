@@ -348,6 +348,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s,nano_m"
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 \
 		OVERRIDES="model=nano_l tuned=online_dpo,proximal_rloo $(EIGHT_SEEDS),11,12"
+	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 \
+		OVERRIDES="model=nano_l tuned=ppo stage_seed=1,3,4,5,6,7"
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 OWN_RL_SEEDS=1 \
 		OVERRIDES="model=nano_s,nano_m tuned=proximal_rloo $(EIGHT_LATER_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=verified_answers_nano LAUNCHER=local
