@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,9 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "reward": ("reward.",),
     "algo": ("algo.",),
 }
+# In names of models and reward models, such as paper_proxy_2.8b.
+PARAMETERS = re.compile(r"(?<![a-z0-9.])(?P<number>\d+(\.\d+)?)(?P<unit>[mb])\b")
+NANO = {"nano_s": 0.3, "nano_m": 1, "nano_l": 4}
 Settings = tuple[tuple[str, str], ...]
 T = TypeVar("T")
 
@@ -121,9 +125,18 @@ def in_common(found: Sequence[Mapping[str, T]]) -> dict[str, T]:
     }
 
 
-def order(found: Any) -> tuple[bool, Any]:
-    """A key that sorts values of a part: numbers, then texts."""
-    return (isinstance(found, str), found if isinstance(found, int | float | str) else str(found))
+def order(found: Any) -> tuple[bool, float, Any]:
+    """A key that sorts values of a part: numbers, then texts, those with parameters by these."""
+    if isinstance(found, int | float):
+        return (False, 0, found)
+    return (isinstance(found, str), parameters(str(found)), str(found))
+
+
+def parameters(name: str) -> float:
+    """The millions of parameters of a model by its name: 410 of pythia_410m; 0 if it has none."""
+    if found := PARAMETERS.search(name):
+        return float(found["number"]) * (1000 if found["unit"] == "b" else 1)
+    return NANO.get(name, 0)
 
 
 def families(selection: Selection, varied: Sequence[str]) -> list[Family]:

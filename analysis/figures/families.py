@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import combinations
-from typing import Any
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import (
@@ -15,10 +14,7 @@ from rlhf_lab_analysis.comparison.families import (
     rest_of,
     value_of,
 )
-from rlhf_lab_analysis.figures.series_style import KNOWN
 
-# The known names of both are listed by size, but for SmolLM2, which was added last.
-MODELS = ("model", "proxy")
 # What changes with another key: sync has S = 0, more samples a prompt come in fewer updates.
 IMPLIED = {"mode": ("max_staleness",), "group_size": ("updates",)}
 
@@ -35,7 +31,7 @@ def families(cells: Sequence[Cell], keys: Sequence[str], varies: Sequence[str]) 
         drop_shared(cells), lambda cell: ("" if "model" in free else cell.env, rest_of(cell, free))
     )
     found = [Family(tuple(in_order(each, keys))) for group in groups for each in split(group, keys)]
-    found.sort(key=lambda family: place_of(family.cells[0], "model"))
+    found.sort(key=lambda family: order(value_of(family.first, "model")))
     return [each for each in found if all(len(each.values(key)) > 1 for key in varies)]
 
 
@@ -48,14 +44,7 @@ def group_by(cells: Iterable[Cell], key_of: Callable[[Cell], Hashable]) -> list[
 
 
 def in_order(cells: Sequence[Cell], keys: Sequence[str]) -> list[Cell]:
-    return sorted(cells, key=lambda cell: tuple(place_of(cell, key) for key in keys))
-
-
-def place_of(cell: Cell, key: str) -> tuple[bool, Any]:
-    """A key that sorts cells by a part: models as they are listed, others as `order` does."""
-    value = value_of(cell, key)
-    sizes = KNOWN[key] if key in MODELS else ()
-    return (False, sizes.index(value)) if value in sizes else order(value)
+    return sorted(cells, key=lambda cell: tuple(order(value_of(cell, key)) for key in keys))
 
 
 def split(cells: Sequence[Cell], keys: Sequence[str]) -> list[list[Cell]]:

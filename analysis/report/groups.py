@@ -69,8 +69,8 @@ def with_sweeps(names: Sequence[str], cells: Sequence[Cell]) -> list[str]:
     ]
 
 
-def rank(part: Any) -> tuple[bool, Any]:
-    """Numbers by size, before texts."""
+def rank(part: Any) -> tuple[bool, float, Any]:
+    """As `order`, with None and booleans as texts."""
     return order(str(part) if part is None or isinstance(part, bool) else part)
 
 

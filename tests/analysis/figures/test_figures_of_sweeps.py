@@ -6,10 +6,11 @@ import functools
 
 import pytest
 
+from rlhf_lab_analysis.comparison.families import order
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.questions import claim_named
 from rlhf_lab_analysis.comparison.registry.settings import settings_of_claim
-from rlhf_lab_analysis.comparison.registry.sizes import parameters, sized
+from rlhf_lab_analysis.comparison.registry.sizes import sized
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures.catalogue import FIGURES, draw
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
@@ -92,8 +93,12 @@ def test_larger_reward_models_are_compared_in_the_full_form() -> None:
 
 def test_rewards_of_other_kinds_are_no_sizes() -> None:
     assert sized("reward", ["reward_model", "ensemble", "task_rule"]) == []
-    assert parameters("paper_proxy_2.8b") == 2800
-    assert parameters("nano_s") == 0
+
+
+def test_models_come_by_size_whatever_their_names() -> None:
+    sizes = ["nano_s", "nano_l", "smollm2_135m", "pythia_410m", "paper_proxy_1b", "pythia_2.8b"]
+    assert sorted(reversed(sizes), key=order) == sizes
+    assert sorted(["sync", 16, "async", 4.0], key=order) == [4.0, 16, "async", "sync"]
 
 
 def test_a_reward_model_has_its_paths_name() -> None:
