@@ -1,8 +1,10 @@
-"""Lists and ranges of numbers in words."""
+"""Lists and ranges in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+
+FEW = 3
 
 
 def listed(values: Iterable[object]) -> str:
@@ -25,3 +27,14 @@ def span_text(counts: Sequence[int]) -> str:
     """One number where all are the same, else the least and the most: `3 to 5`."""
     least, most = min(counts), max(counts)
     return str(least) if least == most else f"{least} to {most}"
+
+
+def unique(texts: Iterable[str]) -> tuple[str, ...]:
+    """Each text once, in order."""
+    return tuple(dict.fromkeys(texts))
+
+
+def first_few(texts: Sequence[str], noun: str = "") -> list[str]:
+    """The first texts, and how many more there are: `and 4 more conditions`."""
+    more = f"and {len(texts) - FEW} more {noun}".rstrip()
+    return [*texts[:FEW], *([more] if len(texts) > FEW else [])]

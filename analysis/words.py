@@ -1,16 +1,11 @@
-"""Words and numbers of figures, tables and pages: metrics, settings, seeds, runs, intervals."""
+"""Metrics, options and settings in the words of figures, tables and pages."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rlhf_lab.runs.trackers.console import counted
-from rlhf_lab_analysis.comparison.cell import Cell, part_label
-from rlhf_lab_analysis.ranges import listed, ranges_text
-from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
+from rlhf_lab_analysis.comparison.cell import part_label
 
 WIN_RATE, GOLD, PROXY, KL = "gold/win_rate", "gold/mean", "proxy/mean", "kl/sft_k1"
 UPDATES, WALL, DEVICE_HOURS, FLOPS = "x/updates", "x/wall_seconds", "x/device_hours", "x/flops"
@@ -126,8 +121,6 @@ WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*")
 # Parts of names of what lies from 0 to 1; a gap of two shares is none itself.
 SHARES = ("win_rate", "tie_rate", "eos_rate", "accuracy", "share of runs", "probability of")
 GAPS = "gap/"
-MISSING = "–"  # noqa: RUF001
-FEW = 3
 
 
 def in_words(text: str) -> str:
@@ -171,87 +164,3 @@ def setting_text(key: str, value: Any) -> str:
     if value is None or value is False:
         return PHRASES.get(name, ("", {}))[1].get("none", f"no {key}")
     return setting_phrase(name, str(value)) or part_label(key, value) or f"no {key}"
-
-
-def fixed(value: float, digits: int) -> str:
-    """A number to some digits after the point, without the sign of a rounded zero."""
-    if not math.isfinite(value):
-        return {math.inf: "inf", -math.inf: "-inf"}.get(value, "")
-    text = f"{value:.{digits}f}"
-    return text.removeprefix("-") if float(text) == 0 else text
-
-
-def number_text(value: float) -> str:
-    """Three decimals for what is around 1, whole numbers as they are, else four digits."""
-    if not math.isfinite(value):
-        return MISSING if math.isnan(value) else str(value)
-    if value and float(value).is_integer() and abs(value) < 1e9:
-        return str(int(value))
-    if value == 0 or 1e-3 <= abs(value) < 1000:
-        return f"{value:.3f}"
-    return f"{value:.4g}"
-
-
-def estimate_text(estimate: Estimate) -> str:
-    """Such as 0.512 [0.431, 0.604]."""
-    point, low, high = map(number_text, (estimate.point, estimate.low, estimate.high))
-    return f"{point} [{low}, {high}]"
-
-
-def unique(texts: Iterable[str]) -> tuple[str, ...]:
-    """Each text once, in order."""
-    return tuple(dict.fromkeys(texts))
-
-
-def first_few(texts: Sequence[str], noun: str = "") -> list[str]:
-    """The first texts, and how many more there are: `and 4 more conditions`."""
-    more = f"and {len(texts) - FEW} more {noun}".rstrip()
-    return [*texts[:FEW], *([more] if len(texts) > FEW else [])]
-
-
-def seeds_text(seeds: Sequence[int]) -> str:
-    return f"seed{'' if len(seeds) == 1 else 's'} {ranges_text(seeds)}"
-
-
-def seeds_of(cells: Sequence[Cell]) -> dict[str, tuple[int, ...]]:
-    """The seeds of each condition, as `runs_text` reads them."""
-    several = len({cell.sweep for cell in cells}) > 1
-    return {
-        f"{f'{cell.sweep}: ' if several else ''}{cell.condition} [{cell.env}]": cell.seeds
-        for cell in cells
-    }
-
-
-def runs_text(cells: Mapping[str, tuple[int, ...]]) -> str:
-    """How many seeds each condition has, and which; once if all have the same.
-
-    cells: seeds by a condition's name, which ends in its environment: `ppo N=1 [tldr]`.
-    """
-    envs = dict.fromkeys(name.rpartition(" [")[2].removesuffix("]") for name in cells)
-    runs = counted(sum(map(len, cells.values())), "run")
-    total = f"{runs} of {counted(len(cells), 'condition')} in {listed(envs)}"
-    by_seeds: dict[tuple[int, ...], list[str]] = {}
-    for name, seeds in cells.items():
-        named = name.rpartition(" [")[0] if len(envs) == 1 else name
-        by_seeds.setdefault(seeds, []).append(named)
-    if len(by_seeds) == 1:
-        seeds = next(iter(by_seeds))
-        return f"{total}, n = {len(seeds)}{' each' if len(cells) > 1 else ''} ({seeds_text(seeds)})"
-    each = (
-        f"n = {len(seeds)} ({seeds_text(seeds)}): {', '.join(first_few(names, 'conditions'))}"
-        for seeds, names in by_seeds.items()
-    )
-    return f"{total}: {'; '.join(each)}"
-
-
-def interval_text(options: Options, of_shares: bool = False) -> str:
-    """of_shares: whether some numbers may be shares, whose t intervals are made on log odds."""
-    is_changed = of_shares and options.method is Method.t
-    text = f"{options.text} interval over seeds"
-    return f"{text}, which is made on log odds for shares" if is_changed else text
-
-
-def left_out_text(lines: Sequence[str]) -> tuple[str, ...]:
-    """How many runs and conditions do not count, and the first of them; nothing if all do."""
-    reasons = first_few([line.removeprefix("left out: ") for line in lines])
-    return (f"{len(lines)} left out: {'; '.join(reasons)}",) if lines else ()

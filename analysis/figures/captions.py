@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlhf_lab_analysis.ranges import listed
-from rlhf_lab_analysis.words import first_few, label, runs_text, unique
+from rlhf_lab_analysis.ranges import first_few, listed, unique
+from rlhf_lab_analysis.shown_runs import runs_text
+from rlhf_lab_analysis.words import label
 
 COLUMNS = (
     "group condition part sweep env version x_name x x_low x_high y_name y low high n seeds "

@@ -23,8 +23,8 @@ from rlhf_lab_analysis.figures.declaration import DECLARED, FigureSpec
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure, FigureBuilder
 from rlhf_lab_analysis.figures.requirement import Choice, choose
 from rlhf_lab_analysis.figures.style import on_paper
+from rlhf_lab_analysis.shown_runs import left_out_text
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import left_out_text
 
 # Inches of a page's height, without its margins and caption.
 PAGE = 9.2

@@ -26,12 +26,13 @@ from rlhf_lab_analysis.figures.primitives import (
 from rlhf_lab_analysis.figures.requirement import any_two
 from rlhf_lab_analysis.figures.series_style import GREY
 from rlhf_lab_analysis.figures.style import ROW, SMALL_ROW, page
+from rlhf_lab_analysis.rounding import estimate_text, number_text
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.curves import RunCurve
 from rlhf_lab_analysis.statistics.scaling import LawFit, fit_law
 from rlhf_lab_analysis.statistics.scaling_effects import Prediction, compare_laws, predict
 from rlhf_lab_analysis.statistics.scaling_runs import PARAMETERS, SHARES, ScalingRuns
-from rlhf_lab_analysis.words import UPDATES, WIN_RATE, estimate_text, label, number_text
+from rlhf_lab_analysis.words import UPDATES, WIN_RATE, label
 
 CEILING = "difference of A"
 # The first of these shares of the compute that leaves points enough is fitted, the rest predicted.

@@ -26,6 +26,7 @@ from rlhf_lab_analysis.figures.primitives import (
 )
 from rlhf_lab_analysis.figures.requirement import Requirement
 from rlhf_lab_analysis.figures.style import ROW, SMALL_ROW, page, ticks
+from rlhf_lab_analysis.rounding import number_text
 from rlhf_lab_analysis.statistics.boundary import Boundary, boundary
 from rlhf_lab_analysis.statistics.collapse import DEFAULT
 from rlhf_lab_analysis.statistics.contrasts import difference, in_pairs
@@ -34,7 +35,7 @@ from rlhf_lab_analysis.statistics.curves import RunCurve, areas
 from rlhf_lab_analysis.statistics.results import FEW_REPETITIONS, Options
 from rlhf_lab_analysis.statistics.stability_grid import reason_against, thresholds_of
 from rlhf_lab_analysis.statistics.targets import time_to_target
-from rlhf_lab_analysis.words import UPDATES, WIN_RATE, label, number_text
+from rlhf_lab_analysis.words import UPDATES, WIN_RATE, label
 
 S, RATE = "max_staleness", "optim.lr"
 AVERAGE = "gold/win_rate averaged over updates"

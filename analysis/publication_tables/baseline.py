@@ -11,9 +11,8 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import rest_of
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.ranges import listed
+from rlhf_lab_analysis.ranges import listed, unique
 from rlhf_lab_analysis.sources.conditions import LETTERS
-from rlhf_lab_analysis.words import unique
 
 NAMES = {letter: name for name, letter in LETTERS.items()}
 BETWEEN = re.compile(r"[,\s]+")

@@ -20,11 +20,13 @@ from rlhf_lab_analysis.publication_tables.estimates import lacks
 from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of
 from rlhf_lab_analysis.publication_tables.naming import ConditionColumns, key
 from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.ranges import unique
+from rlhf_lab_analysis.shown_runs import runs_text, seeds_of
 from rlhf_lab_analysis.statistics.contrasts import difference, matched
 from rlhf_lab_analysis.statistics.decisions import Shows, options_of
 from rlhf_lab_analysis.statistics.equivalence import equivalence, tails_of
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import WIN_RATE, runs_text, seeds_of, unique
+from rlhf_lab_analysis.words import WIN_RATE
 
 
 @dataclass(frozen=True, eq=False)

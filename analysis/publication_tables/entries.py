@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from rlhf_lab_analysis.rounding import fixed
 from rlhf_lab_analysis.statistics.results import Estimate
-from rlhf_lab_analysis.words import fixed
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from rlhf_lab_analysis.markdown import rows_of
 from rlhf_lab_analysis.publication_tables.entries import Entry, Measured, PublicationTable, plain
 from rlhf_lab_analysis.publication_tables.escapes import latex, markdown
-from rlhf_lab_analysis.words import fixed
+from rlhf_lab_analysis.rounding import fixed
 
 # What follows a name in the heads of an interval's three columns.
 ENDS = ("", " low", " high")

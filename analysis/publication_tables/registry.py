@@ -18,8 +18,9 @@ from rlhf_lab_analysis.publication_tables.settings import settings
 from rlhf_lab_analysis.publication_tables.sft import sft
 from rlhf_lab_analysis.publication_tables.speed import costs, times
 from rlhf_lab_analysis.publication_tables.verdicts import verdicts
+from rlhf_lab_analysis.ranges import unique
+from rlhf_lab_analysis.shown_runs import left_out_text
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import left_out_text, unique
 
 Maker = Callable[[Tables, Selection, TableOptions], list[PublicationTable]]
 TABLES: Mapping[str, Maker] = {

@@ -9,10 +9,11 @@ from rlhf_lab_analysis.publication_tables.estimates import last_scores
 from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of
 from rlhf_lab_analysis.publication_tables.naming import ConditionColumns
 from rlhf_lab_analysis.publication_tables.options import TableOptions
-from rlhf_lab_analysis.ranges import listed, ranges_text
+from rlhf_lab_analysis.ranges import listed, ranges_text, unique
+from rlhf_lab_analysis.rounding import interval_text
+from rlhf_lab_analysis.shown_runs import runs_text, seeds_of
 from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregates
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import interval_text, runs_text, seeds_of, unique
 
 
 def results(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:

@@ -11,8 +11,11 @@ from rlhf_lab_analysis.publication_tables.metrics import Metric
 from rlhf_lab_analysis.publication_tables.naming import ConditionColumns
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.publication_tables.speed import cost_of
+from rlhf_lab_analysis.ranges import unique
+from rlhf_lab_analysis.rounding import interval_text
+from rlhf_lab_analysis.shown_runs import runs_text, seeds_of
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import WALL, interval_text, runs_text, seeds_of, unique
+from rlhf_lab_analysis.words import WALL
 
 SYNC = Baseline({"mode": "sync"})
 

@@ -9,10 +9,10 @@ from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable
 from rlhf_lab_analysis.publication_tables.naming import ConditionColumns
 from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.shown_runs import runs_text, seeds_of
 from rlhf_lab_analysis.sources.record import as_seed
 from rlhf_lab_analysis.tables.group_checks import compared_settings
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import runs_text, seeds_of
 
 # Shown though they are the same everywhere: by these a run could be repeated.
 MATTER = (

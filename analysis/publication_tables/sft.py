@@ -11,9 +11,9 @@ from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable
 from rlhf_lab_analysis.publication_tables.estimates import estimate_of
 from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of
 from rlhf_lab_analysis.publication_tables.options import TableOptions
-from rlhf_lab_analysis.ranges import ranges_text
+from rlhf_lab_analysis.ranges import ranges_text, unique
+from rlhf_lab_analysis.rounding import interval_text
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import interval_text, unique
 
 # Version 0 has the same weights in every condition of a seed; digits of sums may differ.
 ROUNDING = 1e-6

@@ -19,11 +19,14 @@ from rlhf_lab_analysis.publication_tables.estimates import lacks, over_seeds
 from rlhf_lab_analysis.publication_tables.metrics import Metric
 from rlhf_lab_analysis.publication_tables.naming import ConditionColumns, Key, key
 from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.ranges import unique
+from rlhf_lab_analysis.rounding import interval_text
+from rlhf_lab_analysis.shown_runs import runs_text, seeds_of
 from rlhf_lab_analysis.statistics.contrasts import speed_up
 from rlhf_lab_analysis.statistics.crossings import Target, Times, times_to
 from rlhf_lab_analysis.statistics.targets import time_to_target, times_ratio
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import head, interval_text, runs_text, seeds_of, unique
+from rlhf_lab_analysis.words import head
 
 Row = tuple[Entry, ...]
 

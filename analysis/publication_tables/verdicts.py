@@ -7,8 +7,9 @@ from rlhf_lab_analysis.comparison.registry.questions import answers_of
 from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
 from rlhf_lab_analysis.publication_tables.options import TableOptions
+from rlhf_lab_analysis.ranges import unique
+from rlhf_lab_analysis.shown_runs import runs_text, seeds_of
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import runs_text, seeds_of, unique
 
 COLUMNS = ("claim", "by", "tested at", "verdict", "reason", "numbers", "runs")
 

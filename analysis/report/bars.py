@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlhf_lab_analysis.rounding import estimate_text, number_text
 from rlhf_lab_analysis.statistics.results import Estimate
-from rlhf_lab_analysis.words import estimate_text, number_text
 
 WIDTH, HEIGHT, EDGE = 240, 22, 8
 

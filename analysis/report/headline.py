@@ -11,7 +11,8 @@ from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.comparisons import chosen_by, pairs
 from rlhf_lab_analysis.comparison.registry.questions import Answers, claim_named
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.words import WALL, is_share, label, number_text
+from rlhf_lab_analysis.rounding import number_text
+from rlhf_lab_analysis.words import WALL, is_share, label
 
 MOST = 3
 # Claims of any runs.

@@ -10,7 +10,8 @@ from rlhf_lab_analysis.comparison.cell import Cell, Key
 from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unanswered
 from rlhf_lab_analysis.ranges import ranges_text
 from rlhf_lab_analysis.report.groups import last
-from rlhf_lab_analysis.words import KL, WALL, is_share, label, number_text, short_label
+from rlhf_lab_analysis.rounding import number_text
+from rlhf_lab_analysis.words import KL, WALL, is_share, label, short_label
 
 MOST_COMPARED = 6
 

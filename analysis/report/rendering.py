@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rlhf_lab_analysis.ranges import ranges_text
-from rlhf_lab_analysis.words import MISSING, number_text
+from rlhf_lab_analysis.rounding import MISSING, number_text
 
 
 @cache

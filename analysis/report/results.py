@@ -11,19 +11,11 @@ import numpy as np
 
 from rlhf_lab_analysis.report.chosen import Chosen
 from rlhf_lab_analysis.report.groups import Group
+from rlhf_lab_analysis.rounding import estimate_text, number_text
 from rlhf_lab_analysis.sources.axes import STEP
 from rlhf_lab_analysis.statistics.aggregates import aggregates, mean
 from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
-from rlhf_lab_analysis.words import (
-    DEVICE_HOURS,
-    UPDATES,
-    VIRTUAL,
-    WALL,
-    estimate_text,
-    head,
-    is_share,
-    number_text,
-)
+from rlhf_lab_analysis.words import DEVICE_HOURS, UPDATES, VIRTUAL, WALL, head, is_share
 
 OPTIONS = Options(method=Method.t)
 COLUMNS = 5

@@ -16,9 +16,10 @@ import pandas as pd
 
 from rlhf_lab_analysis.comparison.cell import Key
 from rlhf_lab_analysis.report.titles import run_names
+from rlhf_lab_analysis.rounding import MISSING
 from rlhf_lab_analysis.sources.record import flat_config
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import MISSING, label
+from rlhf_lab_analysis.words import label
 
 # What `rlhf-lab timeline` draws, and what it is drawn from.
 TIMELINES = ("timeline.html", "timeline.jsonl")

@@ -33,7 +33,8 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.figures.round_seconds import COLUMNS, sums_of
 from rlhf_lab_analysis.figures.timelines import measured_lanes
 from rlhf_lab_analysis.report.groups import Group
-from rlhf_lab_analysis.words import VIRTUAL, number_text
+from rlhf_lab_analysis.rounding import number_text
+from rlhf_lab_analysis.words import VIRTUAL
 
 # Of a page, of a run, and of a run's drawing.
 MOST_RUNS, ROUNDS, MOST_SPANS = 8, 6, 240

@@ -12,9 +12,9 @@ from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.comparison.cell import Key
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Number, Unit
 from rlhf_lab_analysis.comparison.registry.questions import Answers
+from rlhf_lab_analysis.ranges import unique
 from rlhf_lab_analysis.report.bars import Bar, Scale, bar, scale_of
 from rlhf_lab_analysis.statistics.decisions import Verdict
-from rlhf_lab_analysis.words import unique
 
 CLASSES = {
     Verdict.holds: "holds",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rlhf_lab_analysis.ranges import ranges_text
+from rlhf_lab_analysis.ranges import ranges_text, unique
 from rlhf_lab_analysis.report.groups import Group
 from rlhf_lab_analysis.sources.findings import Finding
 from rlhf_lab_analysis.statistics.results import FEW_SEEDS
-from rlhf_lab_analysis.words import unique
 
 
 def warning_list(

@@ -23,9 +23,9 @@ from rlhf_lab_analysis.markdown import Table
 from rlhf_lab_analysis.publication_tables.entries import plain
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.publication_tables.registry import TABLES
+from rlhf_lab_analysis.rounding import fixed
 from rlhf_lab_analysis.studies.seeds import select_runs
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import fixed
 
 FIGURES = ("fig1_win_rate_and_cost", "fig2_timelines", "fig9_reward_and_drift", "pareto")
 OVER_SEEDS = ("results", "scales")

@@ -26,9 +26,9 @@ from rlhf_lab_analysis.report.make import SCRIPTS
 from rlhf_lab_analysis.report.rendering import environment
 from rlhf_lab_analysis.report.run_table import configs
 from rlhf_lab_analysis.report.series import FEWEST, POINTS, even_indices
+from rlhf_lab_analysis.rounding import number_text
 from rlhf_lab_analysis.statistics.results import Basis, Estimate, Options
 from rlhf_lab_analysis.tables.store import save
-from rlhf_lab_analysis.words import number_text
 from tests.support import table_records as made
 from tests.support.question_records import Made
 from tests.support.report_pages import (

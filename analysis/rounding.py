@@ -1,0 +1,41 @@
+"""Numbers and estimates as text."""
+
+from __future__ import annotations
+
+import math
+
+from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
+
+MISSING = "–"  # noqa: RUF001
+
+
+def fixed(value: float, digits: int) -> str:
+    """A number to some digits after the point, without the sign of a rounded zero."""
+    if not math.isfinite(value):
+        return {math.inf: "inf", -math.inf: "-inf"}.get(value, "")
+    text = f"{value:.{digits}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def number_text(value: float) -> str:
+    """Three decimals for what is around 1, whole numbers as they are, else four digits."""
+    if not math.isfinite(value):
+        return MISSING if math.isnan(value) else str(value)
+    if value and float(value).is_integer() and abs(value) < 1e9:
+        return str(int(value))
+    if value == 0 or 1e-3 <= abs(value) < 1000:
+        return f"{value:.3f}"
+    return f"{value:.4g}"
+
+
+def estimate_text(estimate: Estimate) -> str:
+    """Such as 0.512 [0.431, 0.604]."""
+    point, low, high = map(number_text, (estimate.point, estimate.low, estimate.high))
+    return f"{point} [{low}, {high}]"
+
+
+def interval_text(options: Options, of_shares: bool = False) -> str:
+    """of_shares: whether some numbers may be shares, whose t intervals are made on log odds."""
+    is_changed = of_shares and options.method is Method.t
+    text = f"{options.text} interval over seeds"
+    return f"{text}, which is made on log odds for shares" if is_changed else text
