@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from rlhf_lab_analysis.comparison.cell import part_label
+from rlhf_lab_analysis.comparison.families import NANO
 
 WIN_RATE, GOLD, PROXY, KL = "gold/win_rate", "gold/mean", "proxy/mean", "kl/sft_k1"
 UPDATES, WALL, DEVICE_HOURS, FLOPS = "x/updates", "x/wall_seconds", "x/device_hours", "x/flops"
@@ -86,9 +87,7 @@ WORDS = {
     "ask_nano": "questions nano",
     "ess_scaled": "learning rate scaled by ESS",
     "fp8_e4m3": "FP8 (E4M3)",
-    "nano_s": "0.3M",
-    "nano_m": "1M",
-    "nano_l": "4M",
+    **{name: f"{millions}M" for name, millions in NANO.items()},
 }
 # Settings by the last word of their key: the words with a value, and those of the values that are
 # none of it.

@@ -28,6 +28,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 }
 # In names of models and reward models, such as paper_proxy_2.8b.
 PARAMETERS = re.compile(r"(?<![a-z0-9.])(?P<number>\d+(\.\d+)?)(?P<unit>[mb])\b")
+# The others, in millions.
 NANO = {"nano_s": 0.3, "nano_m": 1, "nano_l": 4}
 Settings = tuple[tuple[str, str], ...]
 T = TypeVar("T")
@@ -126,15 +127,15 @@ def in_common(found: Sequence[Mapping[str, T]]) -> dict[str, T]:
 
 
 def order(found: Any) -> tuple[bool, float, Any]:
-    """A key that sorts values of a part: numbers, then texts, those with parameters by these."""
+    """A key that sorts values of a part: numbers, then texts; of these, models by their size."""
     if isinstance(found, int | float):
         return (False, 0, found)
-    return (isinstance(found, str), parameters(str(found)), str(found))
+    return (isinstance(found, str), parameters(found), str(found))
 
 
-def parameters(name: str) -> float:
+def parameters(name: Any) -> float:
     """The millions of parameters of a model by its name: 410 of pythia_410m; 0 if it has none."""
-    if found := PARAMETERS.search(name):
+    if found := PARAMETERS.search(str(name)):
         return float(found["number"]) * (1000 if found["unit"] == "b" else 1)
     return NANO.get(name, 0)
 

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from rlhf_lab_analysis.comparison.families import order
+from rlhf_lab_analysis.comparison.families import order, parameters
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.questions import claim_named
 from rlhf_lab_analysis.comparison.registry.settings import settings_of_claim
@@ -93,6 +93,8 @@ def test_larger_reward_models_are_compared_in_the_full_form() -> None:
 
 def test_rewards_of_other_kinds_are_no_sizes() -> None:
     assert sized("reward", ["reward_model", "ensemble", "task_rule"]) == []
+    assert parameters("paper_proxy_2.8b") == 2800
+    assert parameters("nano_s") == 0.3 and parameters("reward_model") == 0
 
 
 def test_models_come_by_size_whatever_their_names() -> None:
