@@ -267,6 +267,7 @@ TEN_SEEDS := stage_seed=27,28,29,30,31,32,33,34,37,38
 EIGHT_LATER_SEEDS := stage_seed=range(27,35)
 # Those of nano_l, of which a stage seed costs a third of a core-hour.
 NANO_L_SEEDS := stage_seed=1,3,4,5,6,7
+MORE_NANO_L_SEEDS := $(NANO_L_SEEDS),8,9,11,12,13
 
 # Those of the tracked tables, which a test compares. The seconds of sync and async are compared with one job at a time.
 benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md and docs/gallery.md (hours)
@@ -305,9 +306,10 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OWN_RL_SEEDS=1 \
 		OVERRIDES="run.passes=1,4 model=nano_m $(EIGHT_LATER_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OVERRIDES="model=nano_l $(NANO_L_SEEDS)"
+	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OVERRIDES="run.passes=1 model=nano_l $(MORE_NANO_L_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano
 	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano EXTEND=1 \
-		OVERRIDES="samples=k4_half_the_steps run.updates=32 model=nano_l $(NANO_L_SEEDS)"
+		OVERRIDES="samples=k4_half_the_steps run.updates=32 model=nano_l $(MORE_NANO_L_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=replay_nano
 	$(MAKE) benchmark-sweep SWEEP=replay_nano EXTEND=1 OVERRIDES="replay=fresh,half stage_seed=11,12,13,14,16,17,18,19,20"
 	$(MAKE) benchmark-sweep SWEEP=single_rollout_nano
@@ -354,7 +356,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 \
 		OVERRIDES="model=nano_l tuned=online_dpo,proximal_rloo $(EIGHT_SEEDS),11,12"
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 \
-		OVERRIDES="model=nano_l tuned=ppo $(NANO_L_SEEDS)"
+		OVERRIDES="model=nano_l tuned=ppo $(MORE_NANO_L_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 OWN_RL_SEEDS=1 \
 		OVERRIDES="model=nano_s,nano_m tuned=proximal_rloo $(EIGHT_LATER_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=verified_answers_nano LAUNCHER=local
