@@ -3,25 +3,60 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console, counted
-from rlhf_lab_analysis.comparison.registry.decisions import Decisions
+from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
 from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.figures.catalogue import FIGURES, best_of, draw_pages, missing, page_name
 from rlhf_lab_analysis.figures.claims_forest import claims_forest
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.style import write
+from rlhf_lab_analysis.ranges import unique
 
 HEAD = """# Gallery
 
 Every figure of `rlhf-lab figures` that the tracked runs allow, of each sweep one page at most, made
-of the kept tables by `make benchmark-page`. Beside each picture lie its numbers (`.csv`) and its
-full caption (`.txt`): runs, levels and warnings. What the claims come to is in
+of the kept tables by `make benchmark-page`. The first page of a figure is shown, and each other one
+is folded below it, under the names of its sweeps. Beside each picture lie its numbers (`.csv`) and
+its full caption (`.txt`): runs, levels and warnings. What the claims come to is in
 [benchmark.md](benchmark.md); how figures are made is in [results.md](results.md).
 """
-CLAIMS = "claims"
+CLAIMS, TITLE_OF_CLAIMS = "claims", "Claims and the differences that decide them"
+# What the headings of GitHub's pages leave out of their anchors.
+NO_ANCHOR = re.compile(r"[^\w\- ]")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A figure of the gallery. name: of its files. text: what stands below its title. pages: each
+    with what it is of. more: how many pages of the same sweeps are left out."""
+
+    name: str
+    title: str
+    text: str
+    pages: Sequence[tuple[str, DrawnFigure]]
+    more: int = 0
+
+    @property
+    def link(self) -> str:
+        """Its line of the contents."""
+        anchor = NO_ANCHOR.sub("", self.title.lower()).replace(" ", "-")
+        count = f" ({counted(len(self.pages), 'page')})" if len(self.pages) > 1 else ""
+        return f"- [{self.title}](#{anchor}){count}"
+
+    def save(self, folder: Path, page: Path) -> list[str]:
+        """Save the pictures with their numbers and captions; the lines that show them."""
+        lines = [f"## {self.title}", "", self.text, ""]
+        for place, (of, drawn) in enumerate(self.pages):
+            shown = picture(page_name(self.name, place), of, drawn, folder, page)
+            lines += folded(of, shown) if place else shown
+        if self.more:
+            lines += [f"The command draws {counted(self.more, 'more page')} of these sweeps.", ""]
+        return lines
 
 
 def write_gallery(
@@ -36,22 +71,42 @@ def write_gallery(
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
-    lines = [HEAD]
+    contents, lines = [], []
+    for section in sections(selections, found, console):
+        contents.append(section.link)
+        lines += section.save(folder, page)
+    page.write_text("\n".join([HEAD, *contents, "", *lines]), encoding="utf-8")
+    console.print(f"wrote {page} and {folder}")
+
+
+def sections(
+    selections: Sequence[Selection], found: Sequence[Decisions], console: Console
+) -> Iterator[Section]:
+    """The claims, then each figure that the runs allow; the console has why others are not."""
     decided = [one for decisions in found for one in decisions.decided]
-    for place, drawn in enumerate(claims_forest(decided)):
-        lines += entry(page_name(CLAIMS, place), drawn, drawn.caption, folder, page)
+    if forest := claims_forest(decided):
+        pages = [(questions_of(drawn, decided), drawn) for drawn in forest]
+        yield Section(CLAIMS, TITLE_OF_CLAIMS, forest[0].caption, pages)
     for name, spec in FIGURES.items():
         if (selection := best_of(name, selections)) is None:
             console.print(f"not drawn: {name}: {missing(name, selections[0])}")
             continue
-        pages = draw_pages(name, selection)
-        shown = one_of_each_sweep(pages)
-        for place, drawn in enumerate(shown):
-            lines += entry(page_name(name, place), drawn, f"{spec.caption}.", folder, page)
-        if more := len(pages) - len(shown):
-            lines += [f"{counted(more, 'more page')} by `rlhf-lab figures --only {name}`.", ""]
-    page.write_text("\n".join(lines), encoding="utf-8")
-    console.print(f"wrote {page} and {folder}")
+        every = draw_pages(name, selection)
+        shown = one_of_each_sweep(every)
+        pages = [(sweeps_of(drawn), drawn) for drawn in shown]
+        text = f"`rlhf-lab figures --only {name}`: {spec.title}."
+        yield Section(name, spec.caption, text, pages, len(every) - len(shown))
+
+
+def questions_of(drawn: DrawnFigure, decided: Sequence[Decision]) -> str:
+    """The questions of a page of claims."""
+    names = set(drawn.data["claim"])
+    rows = (one.claim.row for one in decided if one.claim.name in names)
+    return " ".join(unique(str(row["question"]) for row in rows))
+
+
+def sweeps_of(drawn: DrawnFigure) -> str:
+    return ", ".join(unique(drawn.data["sweep"]))
 
 
 def one_of_each_sweep(pages: Sequence[DrawnFigure]) -> list[DrawnFigure]:
@@ -66,7 +121,7 @@ def one_of_each_sweep(pages: Sequence[DrawnFigure]) -> list[DrawnFigure]:
     return shown
 
 
-def entry(name: str, drawn: DrawnFigure, caption: str, folder: Path, page: Path) -> list[str]:
+def picture(name: str, of: str, drawn: DrawnFigure, folder: Path, page: Path) -> list[str]:
     """Save a figure with its numbers and caption; the lines that show it."""
     place = folder / name
     write(drawn.figure, place, ["png"])
@@ -74,4 +129,9 @@ def entry(name: str, drawn: DrawnFigure, caption: str, folder: Path, page: Path)
     Path(f"{place}.txt").write_text(drawn.caption + "\n", encoding="utf-8")
     shown = place.relative_to(page.parent).as_posix()
     links = f"[numbers]({shown}.csv), [full caption]({shown}.txt)"
-    return [f"## {name}", "", f"![{name}]({shown}.png)", "", f"{caption} {links}.", ""]
+    return [f"![{name}: {of}]({shown}.png)", "", f"{of}: {links}.", ""]
+
+
+def folded(title: str, lines: Sequence[str]) -> list[str]:
+    """Lines that a page shows once their title is clicked."""
+    return [f"<details><summary>{title}</summary>", "", *lines, "</details>", ""]

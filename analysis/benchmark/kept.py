@@ -33,7 +33,8 @@ JUDGED = (
     "gold/win_rate", "gold/mean", "gold/win_rate_length_controlled", "proxy/mean",
     "proxy/win_rate", "gap/win_rate", "kl/sft_k1", "kl/sft_k3", "ppl/sft_response",
     "ppl/sft_paper", "sample/length", "sample/eos_rate", "eval/prompts", "eval/options",
-    "eval/split", "eval/samples", "stage/sft_loss", "stage/proxy_accuracy", "timing/seconds",
+    "eval/split", "eval/samples", "accuracy/mean", "stage/sft_loss", "stage/proxy_accuracy",
+    "timing/seconds",
 )  # fmt: skip
 RECORDED = (
     "reward/mean", "kl/sampled_reference_k1", "gap/staleness_k1", "gap/mismatch_k1", "ratio/ess",

@@ -17,8 +17,8 @@ PageOf: TypeAlias = Callable[[Family], Hashable]
 @dataclass(frozen=True)
 class FigureSpec:
     """A figure. title: what `--list` shows. caption: its first sentence. needs: which runs. sweeps:
-    those whose runs are preferred. beside: sweeps whose runs are drawn with theirs. page_of: what
-    the families of one page have in common; None for as many on a page as fit."""
+    those whose runs are preferred. beside: sweeps whose runs stand where these have none. page_of:
+    what the families of one page have in common; None for as many on a page as fit."""
 
     name: str
     title: str

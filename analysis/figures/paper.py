@@ -138,6 +138,8 @@ def passes(families: Sequence[Family]) -> FigureBuilder:
     "K samples a prompt, more of them in fewer updates: steps and compute saved, and drift",
     Requirement((K,), (WIN_RATE, KL, UPDATES, FLOPS)),
     ("samples_per_prompt",),
+    # Where a policy's runs of fewest samples are those of one pass.
+    beside=("passes",),
 )
 def samples(families: Sequence[Family]) -> FigureBuilder:
     return grid(families, (K,), [(UPDATES, WIN_RATE), (FLOPS, WIN_RATE), (KL, WIN_RATE)])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import Family, value_of
 from rlhf_lab_analysis.comparison.selection import Selection
@@ -65,6 +66,17 @@ class Requirement:
         has = all(name in rows for rows in cell.recorded.values() for name in self.recorded)
         return has and len(cell.seeds) >= self.seeds and is_judged(cell, self.metrics)
 
+    def without_numbers(self, cell: Cell) -> str:
+        """Why a condition that has the required values is left out."""
+        reason = f"its seeds do not all have {' and '.join(self.columns)} as numbers at one version"
+        if len(cell.seeds) < self.seeds:
+            reason = f"{counted(len(cell.seeds), 'seed')}, of {self.seeds} that it takes"
+        return f"left out: {cell.condition} [{cell.env}] ({reason})"
+
+    def place_of(self, cell: Cell) -> tuple[str, ...]:
+        """The environment of a condition, and its values of the keys."""
+        return (cell.env, *(str(value_of(cell, key)) for key in self.keys))
+
     def families_of(self, cells: Sequence[Cell]) -> tuple[Family, ...]:
         """The families of these conditions in which the required keys vary."""
         every = self.grouping(cells) if self.grouping else families(cells, self.keys, self.varied)
@@ -95,25 +107,28 @@ class Choice:
     is_own: bool = False
 
 
+def of_sweeps(cells: Sequence[Cell], sweeps: Sequence[str]) -> list[Cell]:
+    """Those of these sweeps, which nano policies run under a name of their own."""
+    names = {form for name in sweeps for form in (name, f"{name}_nano")}
+    return [cell for cell in cells if cell.sweep in names]
+
+
 def choose(
     needs: Requirement, sweeps: Sequence[str], selection: Selection, beside: Sequence[str] = ()
 ) -> Choice:
-    """Choose the runs that a figure draws: those of `sweeps` and `beside` if they suffice, else all
-    that fit."""
+    """Choose the runs that a figure draws: those of `sweeps`, with those of `beside` where they have
+    none of the same environment and values, if these suffice; else all that fit."""
     alike = [cell for cell in selection.cells if needs.has_values(cell)]
     fitting = [cell for cell in alike if needs.is_measured(cell)]
-    unmeasured = (
-        f"left out: {cell.condition} [{cell.env}] (not {needs.seeds} seeds or more that all have "
-        f"{' and '.join(needs.columns)} as numbers at one version)"
-        for cell in alike
-        if cell not in fitting
-    )
-    left_out = (*selection.left_out, *unmeasured)
-    names = {form for name in (*sweeps, *beside) for form in (name, f"{name}_nano")}
-    own = [cell for cell in fitting if cell.sweep in names]
-    for candidates in (own, fitting):
+    own = of_sweeps(fitting, sweeps)
+    there = {needs.place_of(cell) for cell in own}
+    own += [cell for cell in of_sweeps(fitting, beside) if needs.place_of(cell) not in there]
+    asked = of_sweeps(alike, (*sweeps, *beside))
+    for candidates, every in ((own, asked), (fitting, alike)):
         if families_ := needs.families_of(candidates):
+            unmeasured = [needs.without_numbers(cell) for cell in every if cell not in fitting]
+            left_out = (*selection.left_out, *unmeasured)
             return Choice(families_, "", left_out, is_own=candidates is own)
     ran = f"; the sweep {' or '.join(f'{name}[_nano]' for name in sweeps)} makes them"
     fit = f"{len(fitting)} of {len(selection.cells)} conditions have its values and metrics"
-    return Choice((), f"it needs {needs.text}{ran if sweeps else ''}. {fit}", left_out)
+    return Choice((), f"it needs {needs.text}{ran if sweeps else ''}. {fit}", selection.left_out)

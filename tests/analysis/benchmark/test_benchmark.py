@@ -17,7 +17,7 @@ from scipy import stats
 
 from rlhf_lab_analysis.benchmark.__main__ import main
 from rlhf_lab_analysis.benchmark.claims import power_text
-from rlhf_lab_analysis.benchmark.gallery import one_of_each_sweep
+from rlhf_lab_analysis.benchmark.gallery import Section, one_of_each_sweep
 from rlhf_lab_analysis.benchmark.kept import (
     COLLAPSES,
     TABLES,
@@ -199,15 +199,36 @@ def test_the_gallery_shows_what_the_runs_allow(
     assert "pareto" not in shown, "both conditions cost the same"
     assert "of_before" not in shown
     for name in shown:
-        assert f"![{name}](figures/benchmark/{name}.png)" in text
+        assert re.search(rf"^!\[{name}: .+\]\(figures/benchmark/{name}\.png\)$", text, re.MULTILINE)
         # The full account lies beside.
         assert (folder / f"{name}.csv").stat().st_size and (folder / f"{name}.txt").read_text()
     claims = pd.read_csv(folder / "claims.csv")
     (row,) = claims[claims["claim"].eq("n16_costs")].to_dict("records")
     assert (row["y"], row["verdict"], row["margin"]) == (pytest.approx(-10.0), "holds", 2.0)
     assert "not drawn: fig7_passes: " in capsys.readouterr().out
-    sentences = [line for line in text.splitlines() if "[full caption]" in line]
-    assert sentences and all(len(line.split()) < 120 for line in sentences)
+    assert all(len(line.split()) < 120 for line in text.splitlines())
+    # The contents have every figure, and links that lead to it.
+    titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert titles == re.findall(r"^- \[(.+?)\]\(#", text, re.MULTILINE)
+    assert "T passes over a round" not in text
+    assert "Off-policyness N: win-rate and drift over training, and one against the other" in titles
+    assert "(#off-policyness-n-win-rate-and-drift-over-training-and-one-against-the-other)" in text
+    assert "`rlhf-lab figures --only fig3_off_policy_ladder`" in text
+
+
+def test_pages_after_the_first_of_a_figure_are_folded_under_their_sweeps(tmp_path: Path) -> None:
+    folder = tmp_path / "figures"
+    folder.mkdir()
+    data = pd.DataFrame({"sweep": ["first"], "y": [1.0]})
+    pages = [(of, DrawnFigure(Figure(), data, "all of it", ())) for of in ("first", "second")]
+    section = Section("targets", "Who reached it, and when", "By time.", pages, more=3)
+    assert section.link == "- [Who reached it, and when](#who-reached-it-and-when) (2 pages)"
+    text = "\n".join(section.save(folder, tmp_path / "gallery.md"))
+    shown, hidden = text.split("<details><summary>second</summary>")
+    assert "![targets: first](figures/targets.png)" in shown and "</details>" not in shown
+    assert "![targets_2: second](figures/targets_2.png)" in hidden
+    assert hidden.rstrip().endswith("</details>\n\nThe command draws 3 more pages of these sweeps.")
+    assert (folder / "targets_2.txt").read_text() == "all of it\n"
 
 
 def test_the_gallery_has_one_page_of_each_sweep() -> None:

@@ -22,7 +22,7 @@ from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_regis
 from rlhf_lab_analysis.comparison.registry.gates import gated
 from rlhf_lab_analysis.comparison.registry.questions import claim_named
 from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.figures.catalogue import draw_selection
+from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_selection, missing
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.publication_tables.differences import differences
 from rlhf_lab_analysis.publication_tables.options import TableOptions
@@ -196,6 +196,26 @@ def test_the_figure_of_policies_has_all_three_sizes(every: Selection) -> None:
     sizes = {words.split()[0] for words in data["condition"]}
     assert sizes == {"nano_s", "nano_m", "nano_l"}
     assert {words.split()[-1] for words in data["group"]} == {"online_dpo", "ppo"}
+
+
+def test_each_figure_that_a_kept_sweep_is_made_for_is_drawn(every: Selection) -> None:
+    """The tables had lost the accuracy of verified answers, and with it their figure."""
+    sweeps = {cell.sweep.removesuffix("_nano") for cell in every.cells}
+    lacking = {name: missing(name, every) for name in FIGURES if sweeps & {*FIGURES[name].sweeps}}
+    assert len(lacking) >= 15 and not any(lacking.values())
+
+
+def test_accuracy_is_the_mean_reward_of_a_rule_of_0_and_1(whole: Tables) -> None:
+    last = whole.runs.dropna(subset="final/accuracy/mean")
+    assert set(last["task"]) == {"arithmetic"}
+    assert last["final/accuracy/mean"].equals(last["final/gold/mean"])
+
+
+def test_the_figure_of_samples_has_the_largest_policy_beside_its_passes(every: Selection) -> None:
+    data = draw_selection("fig8_samples", every).data
+    largest = data[data["env"].eq("tldr_nano-nano_l")]
+    assert set(largest["condition"]) == {"K=2", "K=4"}
+    assert set(largest["sweep"]) == {"passes_nano", "samples_per_prompt_nano"}
 
 
 def jobs_of_target() -> dict[str, list[list[str]]]:

@@ -255,8 +255,23 @@ def test_a_condition_without_numbers_is_left_out_and_named() -> None:
     more = run_of(1, {"algo": "ppo", "updates_per_round": 16}, {"gold/win_rate": math.nan}, "own")
     made = draw(FIG3, tables(*runs, more))
     assert set(made.data["condition"]) == {"N=1", "N=4"}
-    assert any("N=16" in text and "left out" in text for text in made.warnings)
+    (text,) = (text for text in made.warnings if "N=16" in text)
+    assert "its seeds do not all have gold/win_rate and kl/sft_k1 and x/updates" in text
     assert "1 left out" in made.caption
+
+
+def test_seeds_that_are_too_few_for_an_interval_are_counted_as_the_reason() -> None:
+    alone = run_of(1, {"algo": "ppo", "updates_per_round": 16}, end_of(1, 0.0), "own")
+    made = draw("differences", tables(*ladder_runs(), alone))
+    (text,) = (text for text in made.warnings if "N=16" in text)
+    assert text.endswith("(1 seed, of 2 that it takes)")
+
+
+def test_what_other_sweeps_lack_is_no_matter_of_a_figure_of_its_own_sweep() -> None:
+    ours = [run_of(s, parts, end_of(s, 0.1), "off_policy_ladder_nano")
+            for parts in N_LADDER for s in (1, 2)]  # fmt: skip
+    other = run_of(1, {"algo": "ppo", "updates_per_round": 16}, {"gold/win_rate": 0.5}, "other")
+    assert "left out" not in draw(FIG3, tables(*ours, other)).caption
 
 
 def test_runs_that_did_not_finish_are_named() -> None:
@@ -432,6 +447,28 @@ def test_models_come_by_size_as_panels_and_as_series() -> None:
     steps = [{"updates_per_round": n, "model": s} for s in sizes for n in (1, 16)]
     series = draw("fig5_policy_scale", grid(steps)).data["condition"]
     assert [*dict.fromkeys(text.split()[0] for text in series)] == [*reversed(sizes)]
+
+
+def test_runs_of_another_sweep_stand_beside_only_where_a_sweep_has_none() -> None:
+    def ran(sweep: str, model: str, samples: int, updates: int) -> list[Record]:
+        parts = {"mode": "lagged", "model": model, "group_size": samples, "updates": updates}
+        return [run_of(seed, parts, end_of(seed, 0), sweep) for seed in (1, 2)]
+
+    own = [
+        *ran("samples_per_prompt_nano", "nano_s", 2, 256),
+        *ran("samples_per_prompt_nano", "nano_s", 4, 128),
+        *ran("samples_per_prompt_nano", "nano_l", 4, 32),
+    ]
+    # The one pass of nano_s has other updates than its own sweep's.
+    beside = [*ran("passes_nano", "nano_s", 2, 64), *ran("passes_nano", "nano_l", 2, 64)]
+    data = draw("fig8_samples", tables(*own, *beside)).data
+    ends = data[["env", "condition", "sweep"]].drop_duplicates()
+    assert {tuple(row) for row in ends.to_numpy()} == {
+        ("arithmetic-nano_s", "K=2", "samples_per_prompt_nano"),
+        ("arithmetic-nano_s", "K=4", "samples_per_prompt_nano"),
+        ("arithmetic-nano_l", "K=2", "passes_nano"),
+        ("arithmetic-nano_l", "K=4", "samples_per_prompt_nano"),
+    }
 
 
 def test_conditions_of_other_settings_are_no_family_across_sweeps() -> None:
