@@ -116,8 +116,8 @@ def of_sweeps(cells: Sequence[Cell], sweeps: Sequence[str]) -> list[Cell]:
 def choose(
     needs: Requirement, sweeps: Sequence[str], selection: Selection, beside: Sequence[str] = ()
 ) -> Choice:
-    """Choose the runs that a figure draws: those of `sweeps`, with those of `beside` where they have
-    none of the same environment and values, if these suffice; else all that fit."""
+    """Choose the runs that a figure draws: those of `sweeps`, with those of `beside` where they
+    have none of the same environment and values, if these suffice; else all that fit."""
     alike = [cell for cell in selection.cells if needs.has_values(cell)]
     fitting = [cell for cell in alike if needs.is_measured(cell)]
     own = of_sweeps(fitting, sweeps)

@@ -27,7 +27,7 @@ from rlhf_lab_analysis.benchmark.kept import (
     weak_of,
 )
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria, Unit
-from rlhf_lab_analysis.comparison.registry.decisions import decide_all
+from rlhf_lab_analysis.comparison.registry.decisions import Decision, decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import (
     FOLDER,
     read_registries,
@@ -256,15 +256,21 @@ def seeds_of(answer: Answer) -> set[int]:
     return {seed for ends in ranges for seed in range(ends[0], ends[-1] + 1)}
 
 
-def test_the_committed_benchmark_is_whole_small_and_what_its_page_says(
-    kept_benchmark: Tables,
-) -> None:
+@pytest.fixture(scope="module")
+def decided(kept_benchmark: Tables) -> list[Sequence[Decision]]:
+    """The decisions of each registry on the committed tables."""
+    collapses = load_collapses()
+    assert collapses is not None
+    decided_on = Selection(cells(kept_benchmark).cells + cells(collapses).cells, ())
+    return [decide_all(one, decided_on, Criteria()).decided for one in read_registries()]
+
+
+def test_the_committed_tables_are_whole_and_small(kept_benchmark: Tables) -> None:
     paths = (TABLES, COLLAPSES, weak_of(TABLES))
     size = sum(place.stat().st_size for path in paths for place in files(path).values())
     assert size < 10e6
-    tables, registries = kept_benchmark, read_registries()
-    weak = load_weak()
-    assert weak is not None
+    tables, weak, collapses = kept_benchmark, load_weak(), load_collapses()
+    assert weak is not None and collapses is not None
     # Trained, whatever the gates made of their stages: of the proxies of nano_l one is too weak.
     trained = pd.concat([tables.runs, weak.runs])
     seeds = trained.groupby(["sweep", "env_id", "condition"])["stage_seed"].nunique()
@@ -278,24 +284,30 @@ def test_the_committed_benchmark_is_whole_small_and_what_its_page_says(
     assert seeds[~grid & ~few].min() >= 8, seeds[seeds < 8]
     assert (seeds[grid].min(), seeds[few].min()) == (5, 6), seeds[seeds < 8]
     assert set(tables.runs["state"]) == {"finished"}
+    assert pd.api.types.is_integer_dtype(tables.runs["seed"])
     assert not paths_in(tables.runs, "/tmp/") and not paths_in(tables.points, "/tmp/")
-    assert not any("/tmp/" in one.line for one in tables.findings)
+    lines = [one.line for one in (*tables.findings, *collapses.findings)]
+    assert not any("/tmp/" in line for line in lines)
+
+
+def test_the_committed_page_has_the_verdicts_of_the_tables(
+    kept_benchmark: Tables, decided: list[Sequence[Decision]]
+) -> None:
     page = (Path(__file__).parents[3] / "docs" / "benchmark.md").read_text()
     collapses = load_collapses()
-    assert collapses is not None and not any("/tmp/" in one.line for one in collapses.findings)
-    assert tables.overview in page and collapses.overview in page
-    decided_on = Selection(cells(tables).cells + cells(collapses).cells, ())
-    for registry in registries:
-        decided = decide_all(registry, decided_on, Criteria()).decided
-        # A claim is tested with a proxy of the policy's size and with a larger one.
-        for lines in (lines for unit in Unit for lines in blocks(decided, unit)):
-            texts = [line.text for line in lines]
-            assert len(texts) == len({*texts}), texts
-        for one in decided:
-            found = one.answer
-            cells_ = (found.verdict, markdown(found.evidence), one.family, power_text(one))
-            assert f"| {' | '.join(map(str, cells_))} |" in page
-            # Two claims read stage seeds of a second look that was written down for a third one.
-            is_first = one.claim.looks == 1
-            assert not is_first or seeds_of(found) <= FIRST_LOOK, one.claim.name
-    assert pd.api.types.is_integer_dtype(tables.runs["seed"])
+    assert collapses is not None
+    assert kept_benchmark.overview in page and collapses.overview in page
+    for one in (one for each in decided for one in each):
+        found = one.answer
+        cells_ = (found.verdict, markdown(found.evidence), one.family, power_text(one))
+        assert f"| {' | '.join(map(str, cells_))} |" in page
+        # Two claims read stage seeds of a second look that was written down for a third one.
+        is_first = one.claim.looks == 1
+        assert not is_first or seeds_of(found) <= FIRST_LOOK, one.claim.name
+
+
+def test_each_line_below_a_claim_has_a_name_of_its_own(decided: list[Sequence[Decision]]) -> None:
+    """A claim is tested with a proxy of the policy's size and with a larger one."""
+    for lines in (lines for each in decided for unit in Unit for lines in blocks(each, unit)):
+        texts = [line.text for line in lines]
+        assert len(texts) == len({*texts}), texts
