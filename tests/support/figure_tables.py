@@ -12,8 +12,9 @@ from tests.support.table_records import config, record, tables
 
 VERSIONS = (0, 2, 4)
 PARTS = {
-    "updates_per_round": "run", "updates": "run", "passes": "run", "group_size": "run", "max_staleness": "mode",
-    "lag_probabilities": "mode", "schedule_per": "optim", "combine": "reward",
+    "updates_per_round": "run", "updates": "run", "passes": "run", "group_size": "run",
+    "max_staleness": "mode", "lag_probabilities": "mode", "schedule_per": "optim",
+    "combine": "reward",
     "lr": "optim", "beta1": "optim", "order": "cluster", "length_power": "cluster",
     "when_stale": "mode", "executor": "mode",
     "tool_deadline": "episodes", "tool_sigma": "episodes", "tool_seconds": "episodes",
