@@ -133,5 +133,6 @@ def picture(name: str, of: str, drawn: DrawnFigure, folder: Path, page: Path) ->
 
 
 def folded(title: str, lines: Sequence[str]) -> list[str]:
-    """Lines that a page shows once their title is clicked."""
-    return [f"<details><summary>{title}</summary>", "", *lines, "</details>", ""]
+    """Lines that a page shows once their title is clicked. The site's Markdown reads within HTML
+    only where it is asked to."""
+    return [f'<details markdown="1"><summary>{title}</summary>', "", *lines, "</details>", ""]

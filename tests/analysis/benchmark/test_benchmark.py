@@ -224,7 +224,7 @@ def test_pages_after_the_first_of_a_figure_are_folded_under_their_sweeps(tmp_pat
     section = Section("targets", "Who reached it, and when", "By time.", pages, more=3)
     assert section.link == "- [Who reached it, and when](#who-reached-it-and-when) (2 pages)"
     text = "\n".join(section.save(folder, tmp_path / "gallery.md"))
-    shown, hidden = text.split("<details><summary>second</summary>")
+    shown, hidden = text.split('<details markdown="1"><summary>second</summary>')
     assert "![targets: first](figures/targets.png)" in shown and "</details>" not in shown
     assert "![targets_2: second](figures/targets_2.png)" in hidden
     assert hidden.rstrip().endswith("</details>\n\nThe command draws 3 more pages of these sweeps.")
