@@ -267,7 +267,7 @@ TEN_SEEDS := stage_seed=27,28,29,30,31,32,33,34,37,38
 EIGHT_LATER_SEEDS := stage_seed=range(27,35)
 # Those of nano_l, of which a stage seed costs a third of a core-hour.
 NANO_L_SEEDS := stage_seed=1,3,4,5,6,7
-MORE_NANO_L_SEEDS := $(NANO_L_SEEDS),8,9,11,12,13
+MORE_NANO_L_SEEDS := $(NANO_L_SEEDS),8,9,11,12
 
 # Those of the tracked tables, which a test compares. The seconds of sync and async are compared with one job at a time.
 benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md and docs/gallery.md (hours)
