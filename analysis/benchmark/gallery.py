@@ -52,8 +52,8 @@ class Section:
         """Save the pictures with their numbers and captions; the lines that show them."""
         lines = [f"## {self.title}", "", self.text, ""]
         for place, (of, drawn) in enumerate(self.pages):
-            shown = picture(page_name(self.name, place), of, drawn, folder, page)
-            lines += folded(of, shown) if place else shown
+            shown = picture(page_name(self.name, place), drawn, folder, page)
+            lines += folded(of, shown) if place else [of, "", *shown]
         if self.more:
             lines += [f"The command draws {counted(self.more, 'more page')} of these sweeps.", ""]
         return lines
@@ -121,7 +121,7 @@ def one_of_each_sweep(pages: Sequence[DrawnFigure]) -> list[DrawnFigure]:
     return shown
 
 
-def picture(name: str, of: str, drawn: DrawnFigure, folder: Path, page: Path) -> list[str]:
+def picture(name: str, drawn: DrawnFigure, folder: Path, page: Path) -> list[str]:
     """Save a figure with its numbers and caption; the lines that show it."""
     place = folder / name
     write(drawn.figure, place, ["png"])
@@ -129,7 +129,7 @@ def picture(name: str, of: str, drawn: DrawnFigure, folder: Path, page: Path) ->
     Path(f"{place}.txt").write_text(drawn.caption + "\n", encoding="utf-8")
     shown = place.relative_to(page.parent).as_posix()
     links = f"[numbers]({shown}.csv), [full caption]({shown}.txt)"
-    return [f"![{name}: {of}]({shown}.png)", "", f"{of}: {links}.", ""]
+    return [f"![{name}]({shown}.png)", "", f"{links}.", ""]
 
 
 def folded(title: str, lines: Sequence[str]) -> list[str]:
