@@ -22,8 +22,9 @@ from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_regis
 from rlhf_lab_analysis.comparison.registry.gates import gated
 from rlhf_lab_analysis.comparison.registry.questions import claim_named
 from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_selection, missing
+from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_selection
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
+from rlhf_lab_analysis.figures.requirement import of_sweeps
 from rlhf_lab_analysis.publication_tables.differences import differences
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.statistics.decisions import Verdict
@@ -198,11 +199,14 @@ def test_the_figure_of_policies_has_all_three_sizes(every: Selection) -> None:
     assert {words.split()[-1] for words in data["group"]} == {"online_dpo", "ppo"}
 
 
-def test_each_figure_that_a_kept_sweep_is_made_for_is_drawn(every: Selection) -> None:
+def test_the_sweeps_of_each_figure_have_kept_its_metrics(every: Selection) -> None:
     """The tables had lost the accuracy of verified answers, and with it their figure."""
-    sweeps = {cell.sweep.removesuffix("_nano") for cell in every.cells}
-    lacking = {name: missing(name, every) for name in FIGURES if sweeps & {*FIGURES[name].sweeps}}
-    assert len(lacking) >= 15 and not any(lacking.values())
+    own = {name: of_sweeps(every.cells, spec.sweeps) for name, spec in FIGURES.items()}
+    kept = {name: cells_ for name, cells_ in own.items() if cells_}
+    assert len(kept) >= 15
+    for name, cells_ in kept.items():
+        needs = FIGURES[name].needs
+        assert any(needs.has_values(cell) and needs.is_measured(cell) for cell in cells_), name
 
 
 def test_accuracy_is_the_mean_reward_of_a_rule_of_0_and_1(whole: Tables) -> None:
