@@ -33,7 +33,8 @@ NO_ANCHOR = re.compile(r"[^\w\- ]")
 @dataclass(frozen=True)
 class Section:
     """A figure of the gallery. name: of its files. text: what stands below its title. pages: each
-    with what it is of. more: how many pages of the same sweeps are left out."""
+    with the sweeps or questions that it is about. more: how many pages of these sweeps are left
+    out."""
 
     name: str
     title: str
@@ -51,9 +52,9 @@ class Section:
     def save(self, folder: Path, page: Path) -> list[str]:
         """Save the pictures with their numbers and captions; the lines that show them."""
         lines = [f"## {self.title}", "", self.text, ""]
-        for place, (of, drawn) in enumerate(self.pages):
+        for place, (about, drawn) in enumerate(self.pages):
             shown = picture(page_name(self.name, place), drawn, folder, page)
-            lines += folded(of, shown) if place else [of, "", *shown]
+            lines += folded(about, shown) if place else [about, "", *shown]
         if self.more:
             lines += [f"The command draws {counted(self.more, 'more page')} of these sweeps.", ""]
         return lines
@@ -94,7 +95,7 @@ def sections(
         every = draw_pages(name, selection)
         shown = one_of_each_sweep(every)
         pages = [(sweeps_of(drawn), drawn) for drawn in shown]
-        text = f"`rlhf-lab figures --only {name}`: {spec.title}."
+        text = f"`rlhf-lab figures RUNS --only {name}`: {spec.title}."
         yield Section(name, spec.caption, text, pages, len(every) - len(shown))
 
 

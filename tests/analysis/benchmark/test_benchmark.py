@@ -213,7 +213,7 @@ def test_the_gallery_shows_what_the_runs_allow(
     assert "T passes over a round" not in text
     assert "Off-policyness N: win-rate and drift over training, and one against the other" in titles
     assert "(#off-policyness-n-win-rate-and-drift-over-training-and-one-against-the-other)" in text
-    assert "`rlhf-lab figures --only fig3_off_policy_ladder`" in text
+    assert "`rlhf-lab figures RUNS --only fig3_off_policy_ladder`" in text
 
 
 def test_pages_after_the_first_of_a_figure_are_folded_under_their_sweeps(tmp_path: Path) -> None:
