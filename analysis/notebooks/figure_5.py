@@ -41,4 +41,4 @@ view.figure("fig5_reward_scale", runs)
 view.table("differences", runs, TableOptions(("gold/win_rate",), baseline="N=1"))
 
 # %%
-view.answer("Are larger models more robust to it?", runs)
+view.answer("Are larger models more robust to off-policy data?", runs)

@@ -57,4 +57,4 @@ view.table("sft", runs)
 view.table("differences", runs, TableOptions(metrics=("gold/win_rate",), baseline="N=1"))
 
 # %%
-view.answer("Are larger models more robust to it?", runs)
+view.answer("Are larger models more robust to off-policy data?", runs)
