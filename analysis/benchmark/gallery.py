@@ -26,7 +26,7 @@ its full caption (`.txt`): runs, levels and warnings. What the claims come to is
 [benchmark.md](benchmark.md); how figures are made is in [results.md](results.md).
 """
 CLAIMS, TITLE_OF_CLAIMS = "claims", "Claims and the differences that decide them"
-# What the headings of GitHub's pages leave out of their anchors.
+# Characters that GitHub removes when it makes an anchor of a heading.
 NO_ANCHOR = re.compile(r"[^\w\- ]")
 
 
@@ -134,6 +134,6 @@ def picture(name: str, drawn: DrawnFigure, folder: Path, page: Path) -> list[str
 
 
 def folded(title: str, lines: Sequence[str]) -> list[str]:
-    """Lines that a page shows once their title is clicked. The site's Markdown reads within HTML
-    only where it is asked to."""
+    """Lines that a page shows when a reader clicks on their title. Python-Markdown, which builds
+    the site, renders Markdown inside an HTML element only if the element has `markdown="1"`."""
     return [f'<details markdown="1"><summary>{title}</summary>', "", *lines, "</details>", ""]

@@ -77,6 +77,13 @@ class Requirement:
         """The environment of a condition, and its values of the keys."""
         return (cell.env, *(str(value_of(cell, key)) for key in self.keys))
 
+    def with_others(self, cells: Sequence[Cell], sweeps: Sequence[str]) -> list[Cell]:
+        """The conditions of these sweeps, then those of other sweeps that have an environment or
+        values of the keys that no condition of these sweeps has."""
+        own = of_sweeps(cells, sweeps)
+        there = {self.place_of(cell) for cell in own}
+        return own + [cell for cell in cells if self.place_of(cell) not in there]
+
     def families_of(self, cells: Sequence[Cell]) -> tuple[Family, ...]:
         """The families of these conditions in which the required keys vary."""
         every = self.grouping(cells) if self.grouping else families(cells, self.keys, self.varied)
@@ -108,7 +115,7 @@ class Choice:
 
 
 def of_sweeps(cells: Sequence[Cell], sweeps: Sequence[str]) -> list[Cell]:
-    """Those of these sweeps, which nano policies run under a name of their own."""
+    """The conditions of these sweeps. A sweep of nano policies has the name NAME_nano."""
     names = {form for name in sweeps for form in (name, f"{name}_nano")}
     return [cell for cell in cells if cell.sweep in names]
 
@@ -119,16 +126,13 @@ def choose(
     """Choose the runs that a figure draws: those of `sweeps`, with those of `beside` where they
     have none of the same environment and values, if these suffice; else all that fit."""
     alike = [cell for cell in selection.cells if needs.has_values(cell)]
-    fitting = [cell for cell in alike if needs.is_measured(cell)]
-    own = of_sweeps(fitting, sweeps)
-    there = {needs.place_of(cell) for cell in own}
-    own += [cell for cell in of_sweeps(fitting, beside) if needs.place_of(cell) not in there]
-    asked = of_sweeps(alike, (*sweeps, *beside))
-    for candidates, every in ((own, asked), (fitting, alike)):
-        if families_ := needs.families_of(candidates):
-            unmeasured = [needs.without_numbers(cell) for cell in every if cell not in fitting]
-            left_out = (*selection.left_out, *unmeasured)
-            return Choice(families_, "", left_out, is_own=candidates is own)
+    preferred = of_sweeps(alike, (*sweeps, *beside))
+    for candidates, is_own in ((preferred, True), (alike, False)):
+        measured = [cell for cell in candidates if needs.is_measured(cell)]
+        drawn = needs.with_others(measured, sweeps) if is_own else measured
+        if families_ := needs.families_of(drawn):
+            lacking = [needs.without_numbers(cell) for cell in candidates if cell not in measured]
+            return Choice(families_, "", (*selection.left_out, *lacking), is_own)
     ran = f"; the sweep {' or '.join(f'{name}[_nano]' for name in sweeps)} makes them"
-    fit = f"{len(fitting)} of {len(selection.cells)} conditions have its values and metrics"
+    fit = f"{len(measured)} of {len(selection.cells)} conditions have its values and metrics"
     return Choice((), f"it needs {needs.text}{ran if sweeps else ''}. {fit}", selection.left_out)

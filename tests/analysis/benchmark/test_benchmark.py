@@ -257,20 +257,28 @@ def seeds_of(answer: Answer) -> set[int]:
 
 
 @pytest.fixture(scope="module")
-def decided(kept_benchmark: Tables) -> list[Sequence[Decision]]:
+def collapses() -> Tables:
+    """The committed runs of the sweeps whose runs are to collapse."""
+    found = load_collapses()
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def decided(kept_benchmark: Tables, collapses: Tables) -> list[Sequence[Decision]]:
     """The decisions of each registry on the committed tables."""
-    collapses = load_collapses()
-    assert collapses is not None
     decided_on = Selection(cells(kept_benchmark).cells + cells(collapses).cells, ())
     return [decide_all(one, decided_on, Criteria()).decided for one in read_registries()]
 
 
-def test_the_committed_tables_are_whole_and_small(kept_benchmark: Tables) -> None:
+def test_the_committed_tables_are_whole_and_small(
+    kept_benchmark: Tables, collapses: Tables
+) -> None:
     paths = (TABLES, COLLAPSES, weak_of(TABLES))
     size = sum(place.stat().st_size for path in paths for place in files(path).values())
     assert size < 10e6
-    tables, weak, collapses = kept_benchmark, load_weak(), load_collapses()
-    assert weak is not None and collapses is not None
+    tables, weak = kept_benchmark, load_weak()
+    assert weak is not None
     # Trained, whatever the gates made of their stages: of the proxies of nano_l one is too weak.
     trained = pd.concat([tables.runs, weak.runs])
     seeds = trained.groupby(["sweep", "env_id", "condition"])["stage_seed"].nunique()
@@ -291,11 +299,9 @@ def test_the_committed_tables_are_whole_and_small(kept_benchmark: Tables) -> Non
 
 
 def test_the_committed_page_has_the_verdicts_of_the_tables(
-    kept_benchmark: Tables, decided: list[Sequence[Decision]]
+    kept_benchmark: Tables, collapses: Tables, decided: list[Sequence[Decision]]
 ) -> None:
     page = (Path(__file__).parents[3] / "docs" / "benchmark.md").read_text()
-    collapses = load_collapses()
-    assert collapses is not None
     assert kept_benchmark.overview in page and collapses.overview in page
     for one in (one for each in decided for one in each):
         found = one.answer
