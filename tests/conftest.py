@@ -28,6 +28,8 @@ from tests.support.shape_names import install
 # Before the modules whose tensors it checks are imported.
 install()
 
+pytest_plugins = ["tests.support.cpu_seconds"]
+
 if TYPE_CHECKING:
     from rlhf_lab.experiment.config import Config
     from rlhf_lab_analysis.tables.table import Tables
