@@ -1,8 +1,8 @@
-"""A pytest plugin: the CPU seconds of every test, its own and its processes', summed at the end of every run.
+"""A pytest plugin: CPU seconds of every test and of its processes, summed at the end of each run.
 
 The seconds of a test are those of the process that runs it, from its first fixture to the last that
-ends with it, and those of all processes below: of the ones that were waited for, and of the ones
-that still live, such as forkservers. A session's fixture counts for the test that asks for it first.
+ends with it, and those of all processes below: the ones that were waited for, and the ones that
+still live, such as forkservers. A session's fixture counts for the test that asks for it first.
 What belongs to no test (imports, collection, the process that hands out tests) is a row by itself.
 `--seconds-table FILE` writes a row for each test, with its worker, begin and wall-clock.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import os
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
@@ -104,18 +104,20 @@ class CpuSeconds:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         config = terminalreporter.config
-        tests: Counter[str] = Counter()
+        tests: dict[str, float] = defaultdict(float)
         for phase in self.phases:
-            tests[phase.test] += phase.cpu_seconds  # type: ignore[assignment]
+            tests[phase.test] += phase.cpu_seconds
         terminalreporter.section("CPU seconds, processes included")
         for line in summary(tests, self._all(config)):
             terminalreporter.write_line(line)
         if table := config.getoption("seconds_table"):
+            # A parameter may be a text of any length.
+            rows = [phase._replace(test=phase.test[:200]) for phase in self.phases]
             with Path(table).open("w", newline="") as file:
-                csv.writer(file).writerows([Phase._fields, *self.phases])
+                csv.writer(file).writerows([Phase._fields, *rows])
 
     def _all(self, config: pytest.Config) -> float:
-        """Workers have been waited for by now, or not: the process that hands out tests has none else."""
+        """Workers send their seconds; the process that hands out tests has no other children."""
         if config.pluginmanager.hasplugin("dsession"):
             return self.of_workers + time.process_time()
         return cpu_seconds()
@@ -136,7 +138,7 @@ def summary(tests: dict[str, float], whole: float) -> list[str]:
         ),
         f"{max(0.0, whole - of_tests):8.1f}  imports, collection, handing out",
         f"the {len(dearest)} dearest tests:",
-        *(f"{seconds:8.1f}  {test}" for test, seconds in dearest),
+        *(f"{seconds:8.1f}  {test[:140]}" for test, seconds in dearest),
     ]
 
 
