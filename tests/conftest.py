@@ -16,6 +16,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 if not os.environ.get("RLHF_LAB_GPU_TESTS"):
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
+# Read when numpy is imported: threads of small problems wait for each other, at the cost of both.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,26 +58,26 @@ if importlib.util.find_spec("hypothesis"):
 
 # Tests that use one of these fixtures may train, draw, or start programs: they are not quick, nor
 # are those that `make test` leaves out.
-HEAVY = {"cache", "processes", "costly", "kept_benchmark"}
-LEFT_OUT = {"slow", "gpu", "oracle", "vllm", "slurm", "browser"}
+HEAVY = {"cache", "processes", "liveness", "costly", "kept_benchmark"}
+# Tests that use one of these stay in one worker of pytest-xdist, file by file: what takes seconds
+# to make is made once.
+BY_FILE = {"processes", "finished", "costly", "config_of"}
+LEFT_OUT = {"slow", "pages", "gpu", "oracle", "vllm", "slurm", "browser"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the fixtures that they use. Tests of processes are one group of pytest-xdist,
-    so that they do not starve each other, and so are those of the kept benchmark, which is read
-    once; those that share what else is made once a process are a group for each file. Groups come
-    first: the rest fills the other worker."""
+    """Mark tests by the fixtures that they use, and group them for the workers of pytest-xdist.
+    Tests that measure whether a process lives are one group, so that they do not starve each other,
+    and so are those of the kept benchmark, which is read once. Groups come first: the rest fills
+    the other workers."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if not fixtures & HEAVY and not LEFT_OUT & {mark.name for mark in item.iter_markers()}:
             item.add_marker("quick")
-        if "processes" in fixtures:
-            item.add_marker(pytest.mark.xdist_group("processes"))
-        elif "kept_benchmark" in fixtures:
-            item.add_marker(pytest.mark.xdist_group("kept_benchmark"))
-        elif {"finished", "costly", "config_of"} & fixtures:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        lanes = [name for name in ("liveness", "kept_benchmark") if name in fixtures]
+        if lanes or fixtures & BY_FILE:
+            item.add_marker(pytest.mark.xdist_group(lanes[0] if lanes else item.path.stem))
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
@@ -88,8 +91,12 @@ if os.environ.get("RLHF_LAB_NO_SKIPS"):
 
 @pytest.fixture
 def processes() -> None:
-    """For tests whose processes work at the same time, or whose processes' liveness is measured: no
-    two of them run at once."""
+    """For tests that start processes: one worker runs those of a file, one after the other."""
+
+
+@pytest.fixture
+def liveness() -> None:
+    """For tests that measure whether a process lives: no two of them run at once."""
 
 
 @pytest.fixture
