@@ -159,7 +159,7 @@ def another_sft(make_config: MakeConfig) -> str:
 @pytest.mark.parametrize("signal", names(Signal, [Signal.policy]))
 def test_a_run_comes_nearer_to_its_teacher(make_config: MakeConfig, signal: Signal) -> None:
     config = make_config(
-        *(*SHORT, "run.updates=64", "run.groups_per_update=16", "optim.lr=1e-3"),
+        *(*SHORT, "run.updates=32", "run.groups_per_update=16", "optim.lr=2e-3"),
         f"algo.teacher={another_sft(make_config)}",
         f"algo.signal={signal.value}",
     )
@@ -169,17 +169,14 @@ def test_a_run_comes_nearer_to_its_teacher(make_config: MakeConfig, signal: Sign
     assert min(distance[:4]) > 0.05
 
 
-def test_a_teacher_changes_the_run_and_modes_agree(make_config: MakeConfig) -> None:
+def test_a_teacher_changes_the_run(make_config: MakeConfig) -> None:
     taught = (*SHORT, f"algo.teacher={another_sft(make_config)}", "mode.max_staleness=2")
 
     def run(*options: str) -> tuple[object, str]:
         return result_of(make_config(*taught, *options))
 
-    lagged = run("mode=lagged")
-    assert run("mode=async", "mode.executor=thread") == lagged
-    assert run("mode=async") == lagged
     alone = result_of(make_config(*SHORT, "mode=lagged", "mode.max_staleness=2"))
-    assert alone[1] != lagged[1]
+    assert alone[1] != run("mode=lagged")[1]
 
 
 def test_a_stopped_run_goes_on_with_its_teacher(make_config: MakeConfig) -> None:

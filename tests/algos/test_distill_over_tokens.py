@@ -27,7 +27,7 @@ from tests.conftest import MakeConfig
 from tests.support.attention_cases import model, uneven
 from tests.support.examples import credited, group
 from tests.support.in_memory import memory_of, result_of, run_in_memory
-from tests.support.variants import names
+from tests.support.variants import names, slow
 
 OVER_TOKENS = (Direction.reverse, Direction.forward)
 TEACHER = [0.4, 0.3, 0.2, 0.1]
@@ -172,8 +172,8 @@ def test_micro_batches_and_chunks_sum_to_the_update(
         assert whole.metrics["loss"] > 0
 
 
-@pytest.mark.parametrize("options", [("algo.kl=forward",), ("algo.kl=reverse", "algo.top_k=4")])
-def test_modes_agree_and_a_stopped_run_goes_on(
+@pytest.mark.parametrize("options", [("algo.kl=forward",), slow("algo.kl=reverse", "algo.top_k=4")])
+def test_old_samples_decide_and_a_stopped_run_goes_on(
     make_config: MakeConfig, options: tuple[str, ...]
 ) -> None:
     named = (*SHORT, f"algo.teacher={another_sft(make_config)}", *options)
@@ -182,14 +182,12 @@ def test_modes_agree_and_a_stopped_run_goes_on(
         return result_of(make_config(*named, *more))
 
     lagged = run("mode=lagged", "mode.max_staleness=2")
-    assert run("mode=async", "mode.executor=thread", "mode.max_staleness=2") == lagged
-    assert run("mode=async", "mode.max_staleness=2") == lagged
-    assert run("mode=lagged", "mode.max_staleness=0")[1] == run("mode=sync")[1] != lagged[1]
+    assert run("mode=sync")[1] != lagged[1]
     config = make_config(*named, "mode=lagged", "mode.max_staleness=2", "checkpoint=rounds")
     output = memory_of(config)
     with pytest.raises(StopRequested):
         run_in_memory(config, output, lambda: len(output.rows) > 1)
-    assert run_in_memory(config, output) == run_in_memory(config)
+    assert run_in_memory(config, output) == lagged
 
 
 @pytest.mark.parametrize("direction", names(OVER_TOKENS, OVER_TOKENS[:1]))

@@ -78,19 +78,13 @@ def test_prompts_and_a_function_are_a_whole_experiment(
     assert "gold" not in (folder / "policy" / "README.md").read_text().split("## Config")[0]
 
 
-@pytest.mark.parametrize("mode", ["async", "lagged"])
 def test_modes_that_generate_ahead_equal_their_simulation(
-    finished: Finished, options: Options, mode: str
+    finished: Finished, options: Options
 ) -> None:
-    own = (*options, f"mode={mode}", "mode.max_staleness=1")
+    own = (*options, "mode=async", "mode.max_staleness=1")
     inline, thread = (finished(*own, f"mode.executor={kind}") for kind in ("inline", "thread"))
     assert inline == thread
     assert finished(*options) != inline, "samples of another version"
-
-
-def test_async_without_staleness_is_sync(finished: Finished, options: Options) -> None:
-    ahead = finished(*options, "mode=async", "mode.max_staleness=0", "mode.executor=thread")
-    assert ahead[1] == finished(*options)[1]
 
 
 def test_references_bring_sft_and_a_judge_brings_win_rates(

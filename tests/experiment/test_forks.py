@@ -16,6 +16,9 @@ from tests.support.forks import QUIET, Runs, contents, versions
 from tests.support.survival import exact_rows, outcome
 from tests.support.variants import names, slow
 
+# Their parents are shared.
+pytestmark = pytest.mark.usefixtures("costly")
+
 SHORT = (
     *("algo=grpo", "run.group_size=4", "run.updates=8", "reward=task_rule", "eval.snapshots=0"),
     *("checkpoint.minutes=0", "checkpoint.keep_every=3"),
@@ -46,9 +49,14 @@ MODES = {
 }
 
 
+@pytest.fixture(scope="module")
+def parents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parents")
+
+
 @pytest.fixture
-def runs(tmp_path: Path) -> Runs:
-    return Runs(tmp_path)
+def runs(tmp_path: Path, parents: Path) -> Runs:
+    return Runs(tmp_path, parents)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +66,7 @@ def test_a_fork_without_a_change_ends_as_its_parent(
     make_config: MakeConfig, runs: Runs, mode: str
 ) -> None:
     options = (*SHORT, *MODES[mode])
-    parent = runs.train(make_config(*options, f"output.dir={runs.folder('parent')}"))
+    parent = runs.parent(make_config, *options)
     before = contents(parent)
     # A new beginning, a checkpoint, and two rounds after it.
     for round_ in (0, 3, 5) if mode == "sync" else (5,):
@@ -75,7 +83,7 @@ def test_a_run_whose_timing_decided_is_forked_along_its_schedule(
     make_config: MakeConfig, runs: Runs
 ) -> None:
     free = (*SHORT, "mode=free", "mode.executor=thread")
-    parent = runs.train(make_config(*free, f"output.dir={runs.folder('parent')}"))
+    parent = runs.parent(make_config, *free)
     for round_ in (3, 5):
         place = f"output.dir={runs.folder(str(round_))}"
         of = (f"fork.parent={parent}", f"fork.round={round_}", f"mode.schedule={parent}")
@@ -102,7 +110,7 @@ def test_a_run_whose_timing_decided_is_forked_along_its_schedule(
 def test_chunks_on_their_way_keep_their_versions(
     make_config: MakeConfig, runs: Runs, mode: tuple[str, ...], expected: list[int]
 ) -> None:
-    parent = runs.train(make_config(*SHORT, *LAGGED, f"output.dir={runs.folder('parent')}"))
+    parent = runs.parent(make_config, *SHORT, *LAGGED)
     assert versions(parent) == [(r, max(0, r - 2)) for r in range(8)]
     of = (f"fork.parent={parent}", "fork.round=4", f"output.dir={runs.folder('fork')}")
     fork = runs.train(make_config(*SHORT, *mode, *of))
@@ -115,7 +123,7 @@ def test_chunks_on_their_way_keep_their_versions(
 def test_what_is_no_chunk_of_a_fixed_round_is_not_taken_over_by_another_mode(
     make_config: MakeConfig, runs: Runs, mode: str
 ) -> None:
-    parent = runs.train(make_config(*SHORT, *MODES[mode], f"output.dir={runs.folder('parent')}"))
+    parent = runs.parent(make_config, *SHORT, *MODES[mode])
     of = (f"fork.parent={parent}", "fork.round=4", f"output.dir={runs.folder('fork')}")
     chunks = [one for one in MODES[mode] if one.startswith("generator.")]
     with pytest.raises(UserError, match="cannot be taken over"):
@@ -126,7 +134,7 @@ def test_postponed_chunks_wait_for_the_version_that_the_new_mode_gives_them(
     make_config: MakeConfig, runs: Runs
 ) -> None:
     options = (*SHORT, *MODES["drawn"])
-    parent = runs.train(make_config(*options, f"output.dir={runs.folder('parent')}"))
+    parent = runs.parent(make_config, *options)
     of = (f"fork.parent={parent}", "fork.round=4", f"output.dir={runs.folder('fork')}")
     fork = runs.train(make_config(*SHORT, "mode=sync", *of))
     for (round_, before), (_, after) in zip(versions(parent), versions(fork), strict=True):
@@ -147,7 +155,7 @@ def test_a_change_acts_from_the_round_on_whichever_checkpoint_serves(
 ) -> None:
     # Chunks of round 7 are written when the fork begins: new sampling shows in round 8.
     options = (*SHORT, *MODES["thread"], "mode.max_staleness=1", "run.updates=9")
-    parent = runs.train(make_config(*options, f"output.dir={runs.folder('parent')}"))
+    parent = runs.parent(make_config, *options)
     found = []
     for name in ("near", "far", "none"):
         of = (f"fork.parent={parent}", "fork.round=6", f"output.dir={runs.folder(name)}")
@@ -163,7 +171,7 @@ def test_a_change_acts_from_the_round_on_whichever_checkpoint_serves(
 
 
 def test_a_fork_of_a_fork_goes_back_to_the_first_run(make_config: MakeConfig, runs: Runs) -> None:
-    parent = runs.train(make_config(*SHORT, *LAGGED, f"output.dir={runs.folder('parent')}"))
+    parent = runs.parent(make_config, *SHORT, *LAGGED)
     of = (f"fork.parent={parent}", "fork.round=2", "optim.lr=1e-2")
     options = (*SHORT, *LAGGED, *of, "checkpoint=none")
     fork = runs.train(make_config(*options, f"output.dir={runs.folder('fork')}"))
@@ -181,7 +189,7 @@ def test_a_fork_of_a_fork_goes_back_to_the_first_run(make_config: MakeConfig, ru
 def test_a_fork_that_was_stopped_in_its_past_goes_on(
     make_config: MakeConfig, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parent = runs.train(make_config(*SHORT, *LAGGED, f"output.dir={runs.folder('parent')}"))
+    parent = runs.parent(make_config, *SHORT, *LAGGED)
     of = (f"fork.parent={parent}", "fork.round=5", "mode=sync")
     options = (*SHORT, *of, f"output.dir={runs.folder('fork')}", "output.resume=true")
     config = make_config(*options)
@@ -204,7 +212,7 @@ def stopped_after(train: object) -> object:
 def test_a_damaged_checkpoint_of_the_round_is_not_passed_over(
     make_config: MakeConfig, runs: Runs
 ) -> None:
-    parent = runs.train(make_config(*SHORT, *LAGGED, f"output.dir={runs.folder('parent')}"))
+    parent = runs.parent(make_config, *SHORT, *LAGGED)
     of = (f"fork.parent={parent}", "fork.round=5", "optim.lr=1e-2", "run.updates=8")
     folder = runs.folder("fork")
     config = make_config(*SHORT, *LAGGED, *of, f"output.dir={folder}", "output.resume=true")
@@ -222,7 +230,7 @@ def test_a_fork_saves_the_version_that_it_begins_from_and_its_own(
     make_config: MakeConfig, runs: Runs
 ) -> None:
     options = (*SHORT, "mode=sync", "eval.snapshots=4")
-    parent = runs.train(make_config(*options, f"output.dir={runs.folder('parent')}"))
+    parent = runs.parent(make_config, *options)
     for round_ in (3, 5):
         of = (f"fork.parent={parent}", f"fork.round={round_}")
         fork = runs.train(make_config(*options, *of, f"output.dir={runs.folder(str(round_))}"))
@@ -285,7 +293,7 @@ def test_a_round_needs_a_parent(config_of: MakeConfig) -> None:
 def test_rows_left_out_are_counted_and_change_no_other_row(
     make_config: MakeConfig, runs: Runs
 ) -> None:
-    parent = runs.train(make_config(*SHORT, *LAGGED, f"output.dir={runs.folder('parent')}"))
+    parent = runs.parent(make_config, *SHORT, *LAGGED)
     of = (f"fork.parent={parent}", "fork.round=4", f"output.dir={runs.folder('fork')}")
     config = make_config(*SHORT, *LAGGED, *of, "fork.without_rows=[0,1,2,3,9]")
     facts = runs.fork_of(config).facts
@@ -321,7 +329,7 @@ def test_rows_that_cannot_be_left_out_are_refused(
 def test_repeated_rounds_of_other_code_are_named(
     make_config: MakeConfig, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parent = runs.train(make_config(*SHORT, f"output.dir={runs.folder('parent')}"))
+    parent = runs.parent(make_config, *SHORT)
     printed: list[str] = []
     monkeypatch.setattr(QUIET, "print", printed.append)
     of = (f"fork.parent={parent}", "fork.round=4")

@@ -110,6 +110,7 @@ def test_a_hash_is_that_of_the_names_that_were_first_recorded() -> None:
     assert config_hash(former) == config_hash(present) == "51280041ea3f14f3"
 
 
+@pytest.mark.pages
 def test_tables_of_before_have_present_names() -> None:
     tables = conf_folder().parent / "analysis" / "benchmark" / "tables.parquet"
     for record in read_saved(tables).records:

@@ -19,7 +19,10 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.tables.gather import gather
 from tests.support.examples import call
 
-TINY = ("debug=tiny", "task=arithmetic", "reward=task_rule", "sft.steps=4", "eval.snapshots=2")
+TINY = (
+    *("debug=tiny", "task=arithmetic", "reward=task_rule", "sft.steps=4", "eval.snapshots=1"),
+    *("run.updates=2", "eval.prompts=4"),
+)
 
 
 @pytest.fixture
@@ -120,7 +123,8 @@ def test_a_run_goes_on_from_another_folder_with_the_files_of_the_one_it_was_star
         "def short(prompt, completion, **_):\n    return -float(len(completion))\n"
     )
     monkeypatch.chdir(project)
-    words = [*TINY, "reward=function", "reward.path=own_reward.short", "output.dir=runs/one"]
+    own = ("reward=function", "reward.path=own_reward.short", "run.updates=4")
+    words = [*TINY, *own, "output.dir=runs/one"]
     stages = f"output.cache={tmp_path}/cache"
     assert call("train", *words, stages, "checkpoint.pause_round=2", monkeypatch=monkeypatch) == 0
     assert "rlhf-lab resume runs/one" in capsys.readouterr().out

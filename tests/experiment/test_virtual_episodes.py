@@ -17,7 +17,7 @@ from tests.support.in_memory import Row, memory_of, run_in_memory
 from tests.support.variants import slow
 
 SHORT = (
-    *("run.updates=6", "eval=none", "eval.snapshots=0", "sft.steps=60", "algo=grpo"),
+    *("run.updates=4", "eval=none", "eval.snapshots=0", "sft.steps=60", "algo=grpo"),
     *("generator.chunk_groups=1", "task=ask_nano", "task.ask_rate=0.9", "run.group_size=4"),
 )
 PLAIN = (
@@ -36,7 +36,7 @@ def without_clock(rows: Sequence[Row]) -> list[Row]:
     return [{k: v for k, v in row.items() if not k.startswith(clocks)} for row in rows]
 
 
-@pytest.mark.parametrize("tools", [(), TOOLS])
+@pytest.mark.parametrize("tools", [slow(), TOOLS])
 def test_a_cluster_that_is_never_ahead_is_sync(finished: Finished, tools: tuple[str, ...]) -> None:
     rows, digest = finished(*VIRTUAL, "mode.max_staleness=0", IN_ORDER, *tools)
     plain_rows, plain_digest = finished(*SHORT)

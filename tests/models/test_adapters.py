@@ -32,7 +32,7 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Batch
 from rlhf_lab.types.errors import UserError
-from tests.conftest import Finished, MakeConfig
+from tests.conftest import MakeConfig
 from tests.support.examples import FACTS
 from tests.support.survival import outcome
 from tests.training.test_needs import engine_of
@@ -258,15 +258,6 @@ def test_an_engine_goes_on_from_its_state_bit_for_bit(make_config: MakeConfig) -
     mine, theirs = engine.weights(3).state, other.weights(3).state
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     assert torch.equal(engine.reference_logp(batch), other.reference_logp(batch))
-
-
-def test_modes_agree_with_adapters(finished: Finished) -> None:
-    options = (*SHORT, "algo=grpo", "run.group_size=4", "optim.lr=3e-3")
-    sync = finished("mode=sync", *options)
-    assert finished("mode=async", "mode.max_staleness=0", *options) == sync
-    lagged = finished("mode=lagged", *options)
-    assert finished("mode=async", *options) == lagged
-    assert finished("mode=async", "mode.executor=thread", *options) == lagged
 
 
 def test_a_resumed_run_ends_with_the_same_bits(make_config: MakeConfig, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The contracts of the modes: exact lag, the same prompts, bit-identical results."""
+"""The contracts of the modes: exact lag, the same prompts, errors that stop a run. That executors
+change no bit is in test_equal_bits.py."""
 
 from __future__ import annotations
 
@@ -12,7 +13,6 @@ import pytest
 
 from rlhf_lab.experiment import build_rollout, lifecycle
 from rlhf_lab.experiment.build_rollout import build_pipeline
-from rlhf_lab.experiment.registry import classes
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
@@ -30,93 +30,16 @@ from tests.support.examples import FACTS
 from tests.support.in_memory import run_in_memory
 from tests.support.pipelines import chunk_pipeline
 from tests.support.survival import outcome
-from tests.support.variants import names
-
-ALGORITHMS = classes("algo")
-CORRECTIONS = classes("correction")
 
 SHORT = ("run.updates=6", "eval=none", "eval.snapshots=0", "sft.steps=4")
 
 
-# One of each kind: pairs, ratios per token, a value model, a greedy sample, groups left out. What a
-# process or a longer queue adds does not depend on the algorithm; `make test-slow` has them all.
-KINDS = ("online_dpo", "grpo", "ppo", "remax", "dapo")
-# None, and one of each kind: a cap, a mask, sequences, a second moment, two ratios.
-OFTEN = ("none", "truncated_is", "icepop", "sequence_is", "m2po", "split")
-THREAD = ("mode=async", "mode.executor=thread")
-
-
-@pytest.mark.parametrize("algo", names(ALGORITHMS, KINDS))
-def test_threads_are_their_own_simulation(finished: Finished, algo: str) -> None:
-    options = (*SHORT, "run.updates=4", f"algo={algo}", "mode.max_staleness=1")
-    assert finished(*THREAD, *options) == finished("mode=lagged", *options)
-
-
-@pytest.mark.parametrize("algo", names(KINDS, KINDS[1:4]))
-def test_background_generators_are_their_own_simulation(finished: Finished, algo: str) -> None:
-    far = (*SHORT, f"algo={algo}", "mode.max_staleness=4")
-    assert finished(*THREAD, *far) == finished("mode=lagged", *far)
-    near = (*SHORT, f"algo={algo}", "mode.max_staleness=2")
-    assert finished("mode=async", *near) == finished("mode=lagged", *near)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("staleness", [1, 2, 4])
-@pytest.mark.parametrize("algo", list(ALGORITHMS))
-def test_every_mode_of_every_algorithm_is_its_own_simulation(
-    finished: Finished, algo: str, staleness: int
-) -> None:
-    options = (*SHORT, f"algo={algo}", f"mode.max_staleness={staleness}")
-    lagged = finished("mode=lagged", *options)
-    assert finished(*THREAD, *options) == lagged
-    assert finished("mode=async", *options) == lagged
-
-
-@pytest.mark.parametrize("algo", names(KINDS, KINDS[:2]))
-def test_async_without_staleness_is_sync(finished: Finished, algo: str) -> None:
-    options = (*SHORT, f"algo={algo}")
-    sync = finished("mode=sync", *options)
-    for executor in ("thread", "process"):
-        background = ("mode=async", f"mode.executor={executor}", "mode.max_staleness=0")
-        assert finished(*background, *options) == sync
-
-
-@pytest.mark.parametrize("correction", names(sorted(CORRECTIONS), OFTEN))
-def test_corrections_are_the_same_with_and_without_concurrency(
-    finished: Finished, correction: str
-) -> None:
-    options = (*SHORT, "algo=lite_ppo", f"correction={correction}", "mode.max_staleness=2")
-    assert finished(*THREAD, *options) == finished("mode=lagged", *options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("mode.executor=thread", "mode.num_generators=3", "mode.prefetch=1"),
-        ("mode.executor=thread", "mode.num_generators=2", "mode.prefetch=4"),
-        ("mode.num_generators=2", "mode.prefetch=3"),
-    ],
-)
-def test_generators_and_the_depth_of_their_queue_change_no_bit(
-    finished: Finished, options: tuple[str, ...]
-) -> None:
-    many = (
-        *(*SHORT, "run.updates=8", "run.updates_per_round=2", "run.passes=2"),
-        "generator.chunk_groups=3",
-    )
-    assert finished("mode=async", *options, *many) == finished("mode=lagged", *many)
-
-
-def test_a_drawn_lag_is_the_same_with_and_without_concurrency(finished: Finished) -> None:
+def test_a_drawn_lag_is_logged_by_its_age(finished: Finished) -> None:
     drawn = (
-        *SHORT,
-        "run.updates=12",
-        "generator.chunk_groups=1",
-        "mode.max_staleness=2",
+        *(*SHORT, "run.updates=12", "generator.chunk_groups=1", "mode.max_staleness=2"),
         'mode.lag_probabilities="0.5,0.25,0.25"',
     )
-    rows, digest = finished("mode=lagged", *drawn)
-    assert finished(*THREAD, *drawn) == (rows, digest)
+    rows, _ = finished("mode=lagged", *drawn)
     lags: Counter[str] = Counter()
     for row in rows[2:]:
         lags.update(row.get("lag/rounds_histogram", {}))

@@ -14,7 +14,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import is_pair
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
 from rlhf_lab.types.errors import StopRequested, UserError
-from tests.conftest import Finished, MakeConfig
+from tests.conftest import MakeConfig
 from tests.support.in_memory import memory_of, result_of, run_in_memory
 
 WORDS = [word for word in word_tokenizer().get_vocab() if not word.startswith("<")]
@@ -64,15 +64,6 @@ def test_a_run_counts_its_own_samples_and_the_fixed_ones_apart(make_config: Make
     read = [row["total/prefill_tokens"] for row in (rows[-1], plain[-1])]
     assert read[0] == pytest.approx(0.75 * read[1], rel=0.2)
     assert all("sample/offline" not in row for row in plain)
-
-
-def test_every_mode_has_the_same_bits(finished: Finished) -> None:
-    sync = finished(*QUARTER)
-    for executor in ("thread", "process"):
-        background = ("mode=async", f"mode.executor={executor}", "mode.max_staleness=0")
-        assert finished(*background, *QUARTER) == sync
-    lagged = finished("mode=lagged", "mode.max_staleness=1", *QUARTER)
-    assert finished("mode=async", "mode.executor=thread", *QUARTER) == lagged
 
 
 def test_a_run_that_was_stopped_goes_on(make_config: MakeConfig) -> None:

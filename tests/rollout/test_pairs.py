@@ -229,9 +229,6 @@ def test_an_offline_run_in_every_mode(finished: Finished) -> None:
         assert row["total/prefill_tokens"] == row["total/scored_tokens"] == 0
         assert not [name for name in row if name.startswith("gap/")]
     assert rows[-1]["update/loss"] < math.log(2)
-    for executor in ("thread", "process"):
-        background = ("mode=async", f"mode.executor={executor}")
-        assert finished(*background, "mode.max_staleness=0", *options) == sync
     # The pairs are as old in every mode, so staleness changes nothing.
     for mode in (("mode=lagged",), ("mode=async", "mode.executor=thread"), ("mode=free",)):
         assert finished(*mode, *options) == sync

@@ -281,11 +281,10 @@ def test_a_queue_of_unfinished_chunks_is_written_anew_with_the_same_bits() -> No
 # Whole runs.
 
 
-@pytest.mark.parametrize(
-    ("staleness", "executor"),
-    [(1, "mode.executor=thread"), (2, "mode.num_generators=2")],
-)
-def test_all_executors_train_the_same(finished: Finished, staleness: int, executor: str) -> None:
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_tokens_of_segments_are_read_by_the_weights_that_wrote_them(
+    finished: Finished, staleness: int
+) -> None:
     options = (
         *SHORT,
         "mode=partial",
@@ -294,9 +293,7 @@ def test_all_executors_train_the_same(finished: Finished, staleness: int, execut
         "generator.chunk_groups=3",
         "tracker.probe_groups=2",
     )
-    inline = finished(*options, "mode.executor=inline")
-    assert finished(*options, executor) == inline
-    rows = inline[0]
+    rows = finished(*options, "mode.executor=inline")[0]
     assert any(row["sample/continued"] > 0 for row in rows)
     assert rows[0]["sample/continued"] == 0
     for round_, row in enumerate(rows):

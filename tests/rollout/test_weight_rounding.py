@@ -171,20 +171,9 @@ def test_mismatch_is_zero_without_rounding_and_grows_with_fewer_bits(finished: F
         assert min(gap[fewer]) > 3 * max(gap[more]), (fewer, more)
 
 
-@pytest.mark.parametrize("to", ["bf16", "fp8_e4m3"])
-def test_rounding_is_the_same_with_and_without_concurrency(finished: Finished, to: str) -> None:
-    stale = (*SHORT, "mode.max_staleness=2", f"generator.round_weights={to}")
-    lagged = finished("mode=lagged", *stale)
-    assert finished("mode=async", "mode.executor=thread", *stale) == lagged
-    assert finished("mode=async", *stale) == lagged
-    exact = finished("mode=lagged", *SHORT, "mode.max_staleness=2")
-    assert exact[1] != lagged[1]
-
-
-def test_a_partial_rollout_is_rounded_alike_in_all_executors(finished: Finished) -> None:
-    options = (*SHORT, INT8, "mode=partial", "mode.segment_tokens=2")
-    inline = finished(*options, "mode.executor=inline")
-    assert finished(*options, "mode.executor=thread") == inline
+def test_rounding_changes_the_run(finished: Finished) -> None:
+    digests = {finished(*SHORT, f"generator.round_weights={to}")[1] for to in BY_BITS}
+    assert len(digests) == len(BY_BITS)
 
 
 def test_a_resumed_run_rounds_as_an_undisturbed_one(

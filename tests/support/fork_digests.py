@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tempfile.TemporaryDirectory() as name,
         initialize_config_dir(str(conf_folder()), version_base="1.3"),
     ):
-        runs = Runs(Path(name))
+        runs = Runs(Path(name), Path(name) / "kept")
         rounds, trials = options.rounds, []
         for mode, own in MODES.items():
             runs.train(config(runs.root, rounds, *own, f"output.dir={runs.folder(mode)}"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from hashlib import sha256
 from pathlib import Path
 
 from rlhf_lab.experiment import lifecycle
@@ -9,20 +11,37 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.fork_past import Fork, fork_of
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
+from tests.conftest import MakeConfig
 from tests.support.examples import FACTS
 
 QUIET = Console(quiet=True)
 
 
 class Runs:
-    """Trains configs into folders below `root`, and knows them by their folder."""
+    """Trains configs into folders below `root`, and knows them by their folder.
 
-    def __init__(self, root: Path) -> None:
+    kept: a folder for parents, of which tests with the same options each get a copy.
+    """
+
+    def __init__(self, root: Path, kept: Path) -> None:
         self.root = root
+        self.kept = kept
         self.configs: dict[Path, Config] = {}
 
     def folder(self, name: str) -> Path:
         return self.root / name
+
+    def parent(self, make_config: MakeConfig, *options: str) -> Path:
+        """A run with these options in the folder "parent"."""
+        folder = self.folder("parent")
+        config = make_config(*options, f"output.dir={folder}")
+        kept = self.kept / stable_name(options)
+        if kept.exists():
+            shutil.copytree(kept, folder)
+            self.configs[folder] = config
+        else:
+            shutil.copytree(self.train(config), kept)
+        return folder
 
     def train(self, config: Config) -> Path:
         """Train a run, or a fork of one that is known."""
@@ -33,6 +52,10 @@ class Runs:
 
     def fork_of(self, config: Config) -> Fork:
         return fork_of(config, self.configs.__getitem__)
+
+
+def stable_name(options: tuple[str, ...]) -> str:
+    return sha256("\n".join(options).encode()).hexdigest()[:16]
 
 
 def versions(folder: Path) -> list[tuple[int, int]]:

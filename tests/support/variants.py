@@ -26,6 +26,11 @@ def names(cases: Iterable[str], often: Collection[str]) -> list[Any]:
     return variants({name: name for name in cases}, often)
 
 
+def tuples(cases: Iterable[tuple[Any, ...]], often: Collection[tuple[Any, ...]]) -> list[Any]:
+    """The same of cases of several parameters."""
+    return [pytest.param(*case, marks=() if case in often else pytest.mark.slow) for case in cases]
+
+
 def slow(*options: str) -> Any:
     """A case that is these options, for `make test-slow` alone."""
     return pytest.param(options, marks=pytest.mark.slow)

@@ -79,17 +79,11 @@ RUN = ("task=mixture", "sft.steps=4", "run.updates=6", "run.groups_per_update=4"
 SHORT = (*RUN, "eval.snapshots=0", "algo=rloo")
 
 
-def test_a_mixture_is_the_same_in_every_mode(finished: Finished) -> None:
-    sync = finished(*SHORT)
-    for row in sync[0]:
+def test_a_mixture_logs_the_reward_of_each_task(finished: Finished) -> None:
+    for row in finished(*SHORT)[0]:
         # one of four prompts is a product
         shares = 0.75 * row["reward/task/sums"] + 0.25 * row["reward/task/products"]
         assert row["reward/mean"] == pytest.approx(shares, abs=1e-6)
-    for executor in ("thread", "process"):
-        background = ("mode=async", f"mode.executor={executor}", "mode.max_staleness=0")
-        assert finished(*background, *SHORT) == sync
-    lagged = finished("mode=lagged", "mode.max_staleness=1", *SHORT)
-    assert finished("mode=async", "mode.executor=thread", *SHORT) == lagged
 
 
 def test_a_mixture_that_was_stopped_goes_on(make_config: MakeConfig) -> None:

@@ -33,12 +33,3 @@ def test_it_is_measured_in_the_rounds_of_the_probe_and_changes_nothing(finished:
     assert digest == same
     names = {name for row in plain for name in row}
     assert not names & {EXACT, ROUNDED}
-
-
-def test_modes_measure_the_same(finished: Finished) -> None:
-    options = ("tracker.changed_share=true", "mode.max_staleness=1")
-    lagged, asynchronous = (
-        [row[ROUNDED] for row in finished(f"mode={mode}", *options)[0]]
-        for mode in ("lagged", "async")
-    )
-    assert lagged == asynchronous

@@ -16,6 +16,7 @@ from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS
 from tests.support.survival import exact_rows, outcome
+from tests.support.variants import names
 
 # Four rounds of a rule: no reward model to be trained.
 SHORT = ("task=arithmetic", "reward=task_rule", "run.updates=8", "run.updates_per_round=2")
@@ -41,7 +42,7 @@ def state(folder: Path) -> str:
     return str(json.loads((folder / "manifest.json").read_text())["state"])
 
 
-@pytest.mark.parametrize("mode", list(MODES))
+@pytest.mark.parametrize("mode", names(MODES, ["lagged", "thread", "recycled"]))
 def test_a_run_that_paused_twice_ends_as_one_that_never_did(
     make_config: MakeConfig, tmp_path: Path, mode: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -43,6 +44,7 @@ from tests.support.engine_cases import (
     saved,
     updates,
 )
+from tests.support.variants import tuples
 
 
 def one_piece() -> SingleEngineOptions:
@@ -87,8 +89,13 @@ def test_what_all_tokens_of_an_update_decide_is_the_same_in_every_micro_batch() 
     assert 0 < float(whole.sum()) < 1
 
 
-@pytest.mark.parametrize("algo", ALGOS)
-@pytest.mark.parametrize("kind", ["causal", "blocks"])
+@pytest.mark.parametrize(
+    ("algo", "kind"),
+    tuples(
+        product(ALGOS, ("causal", "blocks")),
+        [("ppo", "causal"), *((algo, "blocks") for algo in ALGOS)],
+    ),
+)
 def test_an_engine_learns_the_same_as_rows_are_read_on_a_gpu(algo: str, kind: str) -> None:
     padded = engine(SingleEngineOptions(micro_rows=4), algo)
     first = updates(padded, algo, [0, 1, 2])
@@ -242,8 +249,8 @@ def test_bfloat16_keeps_float32_masters_through_a_checkpoint(
     [
         SingleEngineOptions(),
         FSDPOptions(),
-        DeepSpeedOptions(stage=0),
-        DeepSpeedOptions(stage=2),
+        pytest.param(DeepSpeedOptions(stage=0), marks=pytest.mark.slow),
+        pytest.param(DeepSpeedOptions(stage=2), marks=pytest.mark.slow),
         DeepSpeedOptions(stage=3),
     ],
     ids=lambda options: f"{options.name}{getattr(options, 'stage', '')}",

@@ -37,7 +37,7 @@ from tests.support.examples import group
 from tests.support.in_memory import memory_of, result_of, run_in_memory
 from tests.support.variants import slow
 
-SHORT = ("run.updates=8", "eval=none", "eval.snapshots=0", "sft.steps=4")
+SHORT = ("run.updates=5", "eval=none", "eval.snapshots=0", "sft.steps=4")
 Row = dict[str, Any]
 
 
@@ -196,7 +196,7 @@ def test_values_are_learned_before_the_policy_and_frozen_after(make_config: Make
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [
-        (("algo.value_rounds=8",), "run has 8 rounds"),
+        (("algo.value_rounds=5",), "run has 5 rounds"),
         (("algo.value_rounds=2", "engine=fsdp"), "pass engine=single"),
         (("algo.value_rounds=2", "optim.weight_decay=0.1"), "pass optim.weight_decay=0"),
     ],
@@ -233,8 +233,8 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(
     whole = run_in_memory(config)
     output, decisions = memory_of(config), iter(range(100))
     with pytest.raises(StopRequested):
-        run_in_memory(config, output, lambda: next(decisions) >= 4)
-    assert 0 < len(output.rows) < 8
+        run_in_memory(config, output, lambda: next(decisions) >= 3)
+    assert 0 < len(output.rows) < 5
     assert run_in_memory(config, output) == whole
 
 
@@ -243,9 +243,9 @@ def test_the_coefficient_follows_its_target(make_config: MakeConfig) -> None:
     high = rows_of(make_config(*SHORT, *steered, "algo.kl_target=1000"))
     low = rows_of(make_config(*SHORT, *steered, "algo.kl_target=1e-6"))
     fixed = rows_of(make_config(*SHORT, *steered))
-    assert [row["algo/kl_coef"] for row in fixed] == [0.05] * 8
+    assert [row["algo/kl_coef"] for row in fixed] == [0.05] * 5
     # Below the target the error is cut at -0.2: 8 samples of 100 each round.
-    falling = [0.05 * (1 - 0.2 * 8 / 100) ** round_ for round_ in range(8)]
+    falling = [0.05 * (1 - 0.2 * 8 / 100) ** round_ for round_ in range(5)]
     assert [row["algo/kl_coef"] for row in high] == pytest.approx(falling)
     assert low[-1]["algo/kl_coef"] > 0.05
 

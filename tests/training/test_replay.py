@@ -131,16 +131,9 @@ def test_a_run_counts_fresh_and_repeated_samples_apart(make_config: MakeConfig) 
     assert max(row.get("replay/uses_max", 0) for row in rows) <= 2
 
 
-def test_every_mode_has_the_same_bits(finished: Finished) -> None:
-    sync = finished(*SHORT)
-    for executor in ("thread", "process"):
-        background = ("mode=async", f"mode.executor={executor}", "mode.max_staleness=0")
-        assert finished(*background, *SHORT) == sync
-    lagged = finished("mode=lagged", "mode.max_staleness=1", *SHORT)
-    assert finished("mode=async", "mode.executor=thread", *SHORT) == lagged
-    assert max(row["lag/rounds_max"] for row in lagged[0]) == 3, (
-        "one of the mode, two of the buffer"
-    )
+def test_the_ages_of_mode_and_buffer_add_up(finished: Finished) -> None:
+    rows, _ = finished("mode=lagged", "mode.max_staleness=1", *SHORT)
+    assert max(row["lag/rounds_max"] for row in rows) == 3, "one of the mode, two of the buffer"
 
 
 def test_a_run_that_was_stopped_goes_on(make_config: MakeConfig) -> None:
