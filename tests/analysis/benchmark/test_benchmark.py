@@ -121,6 +121,21 @@ def test_seconds_are_kept_to_a_millisecond_and_all_else_to_the_bit(tmp_path: Pat
     assert {*kept["seconds/sync"]} == {0.0} and {*kept["reward/mean"]} == {0.1 + 0.2}
 
 
+def test_runs_that_the_gates_stop_are_kept_apart(tmp_path: Path) -> None:
+    """The proxy of the second seed is right about too few pairs."""
+    tables = tmp_path / "t.parquet"
+    assert load_weak(tables) is None
+    for seed, accuracy in ((1, 1.0), (2, 0.0)):
+        one = Made().run(seed, HIGH[0])
+        evals = [{**row, "stage/proxy_accuracy": accuracy} for row in one.evals]
+        changed = replace(one, evals=evals, config={**one.config, "stage_seed": seed})
+        made.write_run(tmp_path / "runs" / str(seed), changed)
+    assert main([str(tmp_path / "runs"), "--tables", str(tables)]) == 0
+    good, weak = load_benchmark(tables), load_weak(tables)
+    assert weak is not None
+    assert [found.runs["stage_seed"].tolist() for found in (good, weak)] == [[1], [2]]
+
+
 def test_nothing_of_the_machine_is_kept(tmp_path: Path) -> None:
     place, tables = runs(tmp_path / "runs", [Made()]), tmp_path / "t.parquet"
     assert main([str(place), "--tables", str(tables)]) == 0
@@ -271,6 +286,7 @@ def decided(kept_benchmark: Tables, collapses: Tables) -> list[Sequence[Decision
     return [decide_all(one, decided_on, Criteria()).decided for one in read_registries()]
 
 
+@pytest.mark.pages
 def test_the_committed_tables_are_whole_and_small(
     kept_benchmark: Tables, collapses: Tables
 ) -> None:
@@ -290,7 +306,7 @@ def test_the_committed_tables_are_whole_and_small(
         (sweep == "sync_async_nano") & condition.str.startswith("ppo")
     )
     assert seeds[~grid & ~few].min() >= 8, seeds[seeds < 8]
-    assert (seeds[grid].min(), seeds[few].min()) == (5, 6), seeds[seeds < 8]
+    assert seeds[grid].min() >= 5 and seeds[few].min() >= 6, seeds[seeds < 8]
     assert set(tables.runs["state"]) == {"finished"}
     assert pd.api.types.is_integer_dtype(tables.runs["seed"])
     assert not paths_in(tables.runs, "/tmp/") and not paths_in(tables.points, "/tmp/")
@@ -298,6 +314,7 @@ def test_the_committed_tables_are_whole_and_small(
     assert not any("/tmp/" in line for line in lines)
 
 
+@pytest.mark.pages
 def test_the_committed_page_has_the_verdicts_of_the_tables(
     kept_benchmark: Tables, collapses: Tables, decided: list[Sequence[Decision]]
 ) -> None:
@@ -312,6 +329,7 @@ def test_the_committed_page_has_the_verdicts_of_the_tables(
         assert not is_first or seeds_of(found) <= FIRST_LOOK, one.claim.name
 
 
+@pytest.mark.pages
 def test_each_line_below_a_claim_has_a_name_of_its_own(decided: list[Sequence[Decision]]) -> None:
     """A claim is tested with a proxy of the policy's size and with a larger one."""
     for lines in (lines for each in decided for unit in Unit for lines in blocks(each, unit)):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.pages
 PAGE = Path(__file__).parents[3] / "docs" / "benchmark.md"
 NUMBER = r"([+-]?\d+\.\d+)"
 INTERVAL = re.compile(rf"{NUMBER}\s\[{NUMBER},\s{NUMBER}\]")
@@ -23,5 +26,4 @@ def test_every_interval_of_the_summary_is_one_of_the_table() -> None:
     summary, table = after.split("\n## ", 1)
     found = intervals(table)
     known = found | {(-v, -high, -low) for v, low, high in found}
-    assert len(intervals(summary)) > 80
-    assert intervals(summary) - known == set()
+    assert intervals(summary) and intervals(summary) - known == set()

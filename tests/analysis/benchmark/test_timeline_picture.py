@@ -1,13 +1,15 @@
-"""The picture of sync beside async is what the tracked tables give."""
+"""The picture of sync beside async is what the tables give."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.benchmark.timeline_picture import (
+    SWEEP,
     SYNC_ROUNDS,
     async_spans,
     runs_of_modes,
@@ -16,14 +18,28 @@ from rlhf_lab_analysis.benchmark.timeline_picture import (
 )
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.tables.table import Tables
+from tests.support.figure_tables import end_of, rounded, run_of
+from tests.support.table_records import rounds, tables
 
 pytestmark = pytest.mark.usefixtures("costly")
 
+ROUNDS = 32
 
-def test_both_modes_share_the_seconds_and_the_trainer_of_async_lags_its_generator(
-    tmp_path: Path, kept_benchmark: Tables
-) -> None:
-    selection = cells(kept_benchmark)
+
+def both_modes() -> Selection:
+    """A run of each mode, with rounds of 10 and of 5.5 seconds."""
+    runs = []
+    for mode in ("sync", "async"):
+        base = run_of(1, {"mode": mode}, end_of(1, 0.0), SWEEP)
+        rows = [rounded(row, 1, mode) for row in rounds(ROUNDS)]
+        facts = replace(base.facts, planned_rounds=ROUNDS)
+        runs.append(replace(base, rounds=rows, facts=facts))
+    return cells(tables(*runs))
+
+
+def check_lanes(selection: Selection) -> float:
+    """Both modes share the seconds, and the trainer of async lags its generator. Returns the
+    seconds."""
     sync, concurrent = runs_of_modes(selection)
     above = sync_spans(sync)
     end = max(span.end for span in above)
@@ -33,8 +49,21 @@ def test_both_modes_share_the_seconds_and_the_trainer_of_async_lags_its_generato
     first = {span.lane: span.round for span in reversed(below)}
     assert first["trainer"] == 1
     assert first["generator"] > 1
+    return end
+
+
+def test_both_modes_share_the_seconds_and_equal_tables_give_equal_bytes(tmp_path: Path) -> None:
+    selection = both_modes()
+    assert check_lanes(selection) == pytest.approx(10 * SYNC_ROUNDS)
     written = [write_timeline_picture(selection, tmp_path / f"{n}.png") for n in "ab"]
     assert written[0].read_bytes() == written[1].read_bytes()
+
+
+@pytest.mark.pages
+def test_the_tracked_tables_give_the_picture(tmp_path: Path, kept_benchmark: Tables) -> None:
+    selection = cells(kept_benchmark)
+    check_lanes(selection)
+    assert write_timeline_picture(selection, tmp_path / "a.png").stat().st_size > 1000
 
 
 def test_tables_without_these_runs_are_refused() -> None:

@@ -30,6 +30,8 @@ from tests.support.sweep_tables import of_sweep
 from tests.sweeps.test_sweeps_conf import Sweep
 
 HIGH = (0.80, 0.84, 0.82, 0.83)
+# Of three conditions.
+SMALL = "over_provision_nano"
 
 
 @dataclass(frozen=True)
@@ -107,27 +109,36 @@ def test_adapters_are_compared_at_the_rate_of_each() -> None:
     assert len(found["adapters_bear_old_weights"]) == 1
 
 
-def waiting() -> dict[str, list[Definition]]:
-    """The claims of nano sweeps that no kept run decides yet, by their sweep. Every process of
-    pytest calls it while it collects tests, so it reads no more than the names of sweeps."""
-    places = [files(path)["runs"] for path in (TABLES, COLLAPSES)]
-    kept = {name for place in places for name in pd.read_parquet(place, columns=["sweep"])["sweep"]}
-    found: dict[str, list[Definition]] = {}
-    for registry in read_registries():
-        for claim in registry.claims:
-            sweep = claim.row["sweep"]
-            if sweep.endswith("_nano") and sweep not in kept:
-                found.setdefault(sweep, []).append(claim)
-    return found
-
-
-@pytest.mark.usefixtures("costly")
-@pytest.mark.parametrize("name", sorted(waiting()))
-def test_a_claim_that_waits_for_runs_will_find_them(name: str) -> None:
-    """What changes with the setting of a claim must be named by it too, or it is never decided."""
+def find_their_runs(name: str, claims: Sequence[Definition]) -> None:
+    """Claims have an answer of runs that are made in the shape of their sweep. What changes with
+    the setting of a claim must be named by it too, or it is never decided."""
     sweep = Sweep(name)
     swept = {key: values for key, values in sweep.swept.items() if key != "stage_seed"}
     made_by_hand = cells(of_sweep(name, swept, sweep.config, most=99))
-    for claim in waiting()[name]:
+    for claim in claims:
         decided, idle = decide_claim(claim, made_by_hand, Criteria())
         assert decided or idle, claim.name
+
+
+def claims_of(name: str) -> list[Definition]:
+    claims = [claim for registry in read_registries() for claim in registry.claims]
+    return [claim for claim in claims if claim.row["sweep"] == name]
+
+
+@pytest.mark.usefixtures("costly")
+def test_claims_find_the_runs_of_their_sweep() -> None:
+    claims = claims_of(SMALL)
+    assert claims
+    find_their_runs(SMALL, claims)
+
+
+@pytest.mark.pages
+@pytest.mark.usefixtures("costly")
+def test_claims_that_wait_for_runs_will_find_them() -> None:
+    """Of nano sweeps of which no run is kept yet."""
+    places = [files(path)["runs"] for path in (TABLES, COLLAPSES)]
+    kept = {name for place in places for name in pd.read_parquet(place, columns=["sweep"])["sweep"]}
+    sweeps = {claim.row["sweep"] for registry in read_registries() for claim in registry.claims}
+    for name in sorted(sweeps - kept):
+        if name.endswith("_nano"):
+            find_their_runs(name, claims_of(name))

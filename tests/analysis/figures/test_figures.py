@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -498,8 +498,19 @@ def test_titles_verdicts_and_ticks_of_differences_lie_on_the_page() -> None:
     assert labels_are_apart(panels[-1])
 
 
-@pytest.mark.parametrize("digits", [1, 2, 3, 4])
-@pytest.mark.parametrize("name", ["", "a_correction_of_a_long_name", "a_correction_" * 5])
+NAMES = ("", "a_correction_of_a_long_name", "a_correction_" * 5)
+
+
+def each_once(*values: int) -> list[Any]:
+    """All names with all values, of which each is in one case that is tried often."""
+    often = {(NAMES[place % len(NAMES)], value) for place, value in enumerate(values)}
+    return [
+        pytest.param(*case, marks=() if case in often else pytest.mark.slow)
+        for case in product(NAMES, values)
+    ]
+
+
+@pytest.mark.parametrize(("name", "digits"), each_once(1, 2, 3, 4))
 def test_labels_of_aggregates_are_apart(digits: int, name: str) -> None:
     step = 3 * 10.0**-digits
     runs = [run_of(s, parts, {"gold/win_rate": 0.8125 + step * (s / 30 - n / 10)}, "own")
@@ -519,8 +530,7 @@ def test_labels_of_aggregates_are_apart(digits: int, name: str) -> None:
     assert all(one.y0 > other.y1 for one, other in pairwise(rows))
 
 
-@pytest.mark.parametrize("conditions", [1, 4, 12])
-@pytest.mark.parametrize("name", ["", "a_correction_of_a_long_name", "a_correction_" * 5])
+@pytest.mark.parametrize(("name", "conditions"), each_once(1, 4, 12))
 def test_labels_of_frontiers_are_apart_and_on_one_page(name: str, conditions: int) -> None:
     parts = [{}, *({"correction": f"{name}c{n}"} for n in range(conditions))]
     runs = [run_of(s, own | {"algo": algo}, end_of(s, 0.002 * n), "own")

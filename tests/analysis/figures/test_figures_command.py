@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from rlhf_lab_analysis.figures import __main__ as command
 from rlhf_lab_analysis.figures.__main__ import main
 from rlhf_lab_analysis.figures.catalogue import FIGURES, draw
 from rlhf_lab_analysis.figures.style import write
@@ -124,12 +125,17 @@ def test_tables_are_put_together_and_no_run_counts_twice(tmp_path: Path) -> None
 
 
 def test_what_was_drawn_comes_first_and_the_rest_is_counted(
-    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stored: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    few = {name: FIGURES[name] for name in ("staleness", "differences", "corrections")}
+    monkeypatch.setattr(command, "FIGURES", few)
     asked = [str(stored), "--out", str(tmp_path), "--formats", "svg"]
     assert main(asked) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "drawn:" in line]
-    assert len(lines) == 1 and lines[0].startswith("not drawn: ") and "-v" in lines[0]
+    assert len(lines) == 1 and lines[0].startswith("not drawn: 2 figures") and "-v" in lines[0]
     assert main([*asked, "-v"]) == 0
     said = capsys.readouterr().out
     assert said.index("drew ") < said.index("not drawn: ")

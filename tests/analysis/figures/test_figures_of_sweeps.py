@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
 
 import pytest
 
@@ -20,6 +23,7 @@ from tests.support.figure_tables import end_of
 from tests.support.figure_tables import run_of as made_by_hand
 from tests.support.sweep_tables import of_sweep
 from tests.support.table_records import tables
+from tests.support.variants import variants
 from tests.sweeps.test_sweeps_conf import QUESTIONS, Sweep
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -37,6 +41,14 @@ WITHOUT_FIGURE = (
 OF_SWEEPS = [
     (name, sweep) for name, spec in FIGURES.items() for sweep in spec.sweeps if sweep in QUESTIONS
 ]
+# The one sweep whose conditions are composed for `make test`.
+OFTEN = "reward_scale"
+
+
+def cases(pairs: Iterable[tuple[str, str]]) -> list[Any]:
+    """Figures of sweeps, of which those of OFTEN are tried often."""
+    found = {f"{name}-{sweep}": (name, sweep) for name, sweep in pairs}
+    return variants(found, [case for case, (_, sweep) in found.items() if sweep == OFTEN])
 
 
 @functools.cache
@@ -52,17 +64,19 @@ def test_every_sweep_has_a_figure_that_asks_for_it() -> None:
     assert {sweep for _, sweep in OF_SWEEPS} == {*QUESTIONS} - {*WITHOUT_FIGURE}
 
 
-@pytest.mark.parametrize(("name", "sweep"), OF_SWEEPS)
-def test_a_figure_is_drawn_of_its_sweep_at_full_scale(name: str, sweep: str) -> None:
+@pytest.mark.parametrize("case", cases(OF_SWEEPS))
+def test_a_figure_is_drawn_of_its_sweep_at_full_scale(case: tuple[str, str]) -> None:
+    name, sweep = case
     assert is_whole(draw(name, full(sweep)))
 
 
-@pytest.mark.parametrize("name", FOR_ANY)
-@pytest.mark.parametrize("sweep", [*WITHOUT_FIGURE, "reward_scale"])
-def test_figures_of_any_runs_are_drawn_at_full_scale(name: str, sweep: str) -> None:
+@pytest.mark.parametrize("case", cases(product(FOR_ANY, [*WITHOUT_FIGURE, OFTEN])))
+def test_figures_of_any_runs_are_drawn_at_full_scale(case: tuple[str, str]) -> None:
+    name, sweep = case
     assert is_whole(draw(name, full(sweep)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sweep"),
     [("pareto", "compute_optimal"), ("aggregates", "policy_scale")],

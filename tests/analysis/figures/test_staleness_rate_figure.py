@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from rlhf_lab_analysis.figures.catalogue import draw
@@ -12,6 +14,7 @@ from tests.support.table_records import tables
 pytestmark = pytest.mark.usefixtures("costly")
 
 
+@functools.cache
 def drawn(top: float = TOP, seeds: tuple[int, ...] = (1, 2, 3)) -> DrawnFigure:
     return draw("staleness_rate", tables(*grid(top, seeds)))
 

@@ -38,16 +38,17 @@ def wheel_of(name: str, folder: Path) -> None:
                             wheel.write(file, str(inside))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "names",
     [
         "machine,update",
-        pytest.param("generation,weights", marks=pytest.mark.slow),
+        "generation,weights",
         # Minutes each, of what other tests have too: runs in every mode, and overlap.
-        pytest.param("parity,bits", marks=pytest.mark.slow),
-        pytest.param("overlap,tenants,learning", marks=pytest.mark.slow),
+        "parity,bits",
+        "overlap,tenants,learning",
     ],
 )
 def test_all_sections_pass_on_the_cpu_of_a_bare_machine(tmp_path: Path, names: str) -> None:
@@ -121,10 +122,14 @@ def test_sections_are_chosen_by_number_and_name() -> None:
         chosen("9")
 
 
+@pytest.mark.pages
 def test_the_sections_on_a_gpu_end_within_the_time_of_the_documented_job() -> None:
     job = re.search(r"sbatch .*--time=(\d+) ", (ROOT / "docs/gpu.md").read_text("utf-8"))
     assert job is not None
     assert sum(section.limit("cuda") for section in SECTIONS) <= 60 * int(job[1])
+
+
+def test_sections_are_numbered_from_0() -> None:
     assert [section.number for section in SECTIONS] == list(range(len(SECTIONS)))
 
 

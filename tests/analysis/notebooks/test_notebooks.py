@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import re
@@ -16,11 +17,18 @@ import pandas as pd
 import pytest
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.notebooks import view
-from rlhf_lab_analysis.notebooks.pairing import executed, notebook_of, scripts, tables_digest
+from rlhf_lab_analysis.notebooks import pairing, view
+from rlhf_lab_analysis.notebooks.pairing import (
+    executed,
+    notebook_of,
+    scripts,
+    tables_digest,
+    write,
+)
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.tables.store import save
 from tests.support.table_records import config, evals, record, rounds, tables
+from tests.support.variants import variants
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -33,8 +41,8 @@ WITHOUT_FIGURE = (
     *("aggregates_and_tests", "table_1", "tables_2_to_5", "table_6"),
     *("figure_2", "figure_6"),
 )
-PAPER = [*(f"figure_{number}" for number in range(1, 10)), "table_1", "tables_2_to_5", "table_6"]
-BEYOND = ["gsm8k", "algorithms", "over_optimisation"]
+# Together they call everything in view.py.
+OFTEN = ("aggregates_and_tests", "figure_3", "rate_schedule")
 MOST_BYTES = 2_000_000
 MOST_OF_ONE = 400_000
 MACHINE_PATH = re.compile(r"(?<![\w.~*$}])/(?:work|home|root|tmp|Users|mnt)/\w")
@@ -117,6 +125,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_notebook_has_the_cells_of_its_script_and_their_outputs(script: Path) -> None:
     text = script.with_suffix(".ipynb").read_text(encoding="utf-8")
@@ -133,6 +142,7 @@ def test_a_notebook_has_the_cells_of_its_script_and_their_outputs(script: Path) 
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
 
 
+@pytest.mark.pages
 def test_stored_outputs_are_small() -> None:
     sizes = [script.with_suffix(".ipynb").stat().st_size for script in SCRIPTS]
     assert max(sizes) < MOST_OF_ONE and sum(sizes) < MOST_BYTES
@@ -147,8 +157,6 @@ def test_notebooks_are_as_their_schema_says() -> None:
 def test_every_notebook_has_a_script() -> None:
     folder = SCRIPTS[0].parent
     assert {path.stem for path in folder.glob("*.ipynb")} == {path.stem for path in SCRIPTS}
-    assert {*PAPER, *BEYOND} < {path.stem for path in SCRIPTS}
-    assert len(SCRIPTS) == 8 + len(PAPER) + len(BEYOND)
 
 
 def test_a_script_in_cells(tmp_path: Path) -> None:
@@ -179,7 +187,7 @@ def shown_by(text: str, names: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
 
 
-@pytest.mark.parametrize("script", SHOWING, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", variants({path.stem: path for path in SHOWING}, OFTEN))
 def test_every_cell_of_a_script_runs_and_shows_something(
     script: Path, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +210,27 @@ def test_every_cell_of_a_script_runs_and_shows_something(
     assert any("| --- |" in one.text for one in views), "no table"
 
 
-def test_a_notebook_runs_in_a_kernel(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_is_written_with_what_a_kernel_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("nbclient", reason="needs pip install 'rlhf-lab[dev]'")
+    pytest.importorskip("ipykernel", reason="needs pip install 'rlhf-lab[dev]'")
+    script, tracked = tmp_path / "s.py", tmp_path / "t.parquet"
+    script.write_text('# %%\nprint("of this machine")\n"shown"\n')
+    tracked.touch()
+    monkeypatch.setattr(pairing, "BENCHMARK", tracked)
+    path = write(script)
+    assert path == tmp_path / "s.ipynb"
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    ((output,),) = [cell["outputs"] for cell in notebook["cells"]]
+    assert output["data"] == {"text/plain": ["'shown'"]}
+    assert notebook["metadata"]["tables_sha256"] == hashlib.sha256(b"").hexdigest()
+
+
+@pytest.mark.slow
+def test_a_notebook_that_shows_figures_runs_in_a_kernel(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("nbclient", reason="needs pip install 'rlhf-lab[dev]'")
     pytest.importorskip("ipykernel", reason="needs pip install 'rlhf-lab[dev]'")
     monkeypatch.setenv(view.VARIABLE, str(saved))
@@ -237,6 +265,13 @@ def test_what_a_figure_lacks_is_said_in_its_place() -> None:
         view.first_pair([])
     assert "nothing to put in it" in view.table("scales", alone).text
     assert view.of_sweeps(alone, "passes") is alone
+
+
+def test_outside_of_a_notebook_the_plain_text_is_displayed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view.lines("a*b")._ipython_display_()
+    assert "- a*b" in capsys.readouterr().out
 
 
 def test_the_tables_of_the_benchmark_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

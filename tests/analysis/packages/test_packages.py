@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_plus
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.packages import beside as beside_module
-from rlhf_lab_analysis.packages.by_open_rl_benchmark import by_open_rl_benchmark
+from rlhf_lab_analysis.packages.beside import Beside
+from rlhf_lab_analysis.packages.by_open_rl_benchmark import DRAWN, PACKAGE, by_open_rl_benchmark
 from rlhf_lab_analysis.packages.by_rliable import THEIRS, by_rliable
 from rlhf_lab_analysis.packages.option import beside
 from rlhf_lab_analysis.report.command import add_options, run
+from rlhf_lab_analysis.sources.filter_text import parse_query
+from rlhf_lab_analysis.sources.open_rl_benchmark import read_benchmark
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.tables.table import Tables
 from tests.support.table_records import config, evals, record, tables, write_run
@@ -40,7 +49,14 @@ def made() -> Tables:
     return tables(*runs())
 
 
-def test_the_numbers_of_rliable_are_ours(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def compared() -> Beside:
+    """Their numbers beside ours, without plots."""
+    (one,) = by_rliable(cells(made()), WIN_RATE, None)
+    return one
+
+
+def test_the_numbers_of_rliable_are_ours(tmp_path: Path, compared: Beside) -> None:
     before = np.random.get_state()[1].tolist()  # type: ignore[index]
     (one,) = by_rliable(cells(made()), WIN_RATE, tmp_path)
     assert np.random.get_state()[1].tolist() == before  # type: ignore[index]
@@ -50,13 +66,41 @@ def test_the_numbers_of_rliable_are_ours(tmp_path: Path) -> None:
     for end in ("low", "high"):
         theirs, ours = (one.data[f"{name}_{end}"].tolist() for name in ("rliable", "ours"))
         assert theirs == pytest.approx(ours, abs=0.0101)
-    (again,) = by_rliable(cells(made()), WIN_RATE, None)
-    assert again.data.equals(one.data) and again.drawn == ()
+    assert compared.data.equals(one.data) and compared.drawn == ()
     assert [path.name for path in one.drawn] == [f"{one.name}.png"]
     assert one.drawn[0].stat().st_size > 1000
 
 
-def test_the_means_of_rlops_are_ours(tmp_path: Path) -> None:
+def rlops_by_hand(
+    words: list[str], cwd: Path, env: dict[str, str], **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """A process that writes what rlops does: mean and deviation of the last version by filter."""
+    given = dict(pairwise(words))
+    where, *filters = words[words.index("--filters") + 1 : words.index("--env-ids")]
+    assert parse_query([where]).where.metrics == (WIN_RATE,)
+    assert given["--metric-last-n-average-window"] == "1"
+    assert env["PYTHONPATH"].split(os.pathsep)[0] == str(cwd)
+    held: dict[str, list[float]] = {}
+    for one in read_benchmark(cwd / PACKAGE / "dataset").records:
+        end = float(one.evals[-1][WIN_RATE])
+        held.setdefault(str(one.config["condition"]), []).append(end)
+    row = {"": given["--env-ids"]}
+    for text in filters:
+        name, _, legend = text.partition("?cl=")
+        row[unquote_plus(legend)] = f"{np.mean(held[name]):.2f} ± {np.std(held[name]):.2f}"
+    out = given["--output-filename"]
+    pd.DataFrame([row]).to_csv(f"{out}.csv", index=False)
+    for suffix in DRAWN:
+        Path(f"{out}{suffix}").touch()
+    return subprocess.CompletedProcess(words, 0, "", "")
+
+
+@pytest.mark.parametrize("is_real", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_means_of_rlops_are_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_real: bool
+) -> None:
+    if not is_real:
+        monkeypatch.setattr(subprocess, "run", rlops_by_hand)
     (one,) = by_open_rl_benchmark(runs(), WIN_RATE, tmp_path)
     ends = {"lagged": [0.52, 0.54, 0.56, 0.58, 0.6], "sync": [0.53, 0.56, 0.59, 0.62, 0.65]}
     for row in one.data.to_dict("records"):
@@ -78,7 +122,16 @@ def test_what_cannot_be_computed_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         list(beside(["rliable"], alone, [], WIN_RATE))
 
 
-def test_a_report_has_their_tables(tmp_path: Path) -> None:
+def test_rlops_that_fails_is_told_by_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(words, 1, "", "Traceback\nKeyError: 'a'\n")
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    with pytest.raises(UserError, match=r"rlops ended with code 1: KeyError: 'a'"):
+        by_open_rl_benchmark(runs(), WIN_RATE, None)
+
+
+def test_a_report_has_their_tables(tmp_path: Path, compared: Beside) -> None:
     import argparse
 
     for one in runs():
@@ -90,5 +143,4 @@ def test_a_report_has_their_tables(tmp_path: Path) -> None:
     assert run(parser.parse_args(given), Console(quiet=True)) == 0
     text = page.read_text(encoding="utf-8")
     assert "By other packages" in text and "rliable_low" in text
-    (table,) = by_rliable(cells(made()), WIN_RATE, None)
-    assert all(f"<td>{row[2]}</td>" in text for row in table.rows)
+    assert all(f"<td>{row[2]}</td>" in text for row in compared.rows)

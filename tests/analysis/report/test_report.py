@@ -37,7 +37,8 @@ from tests.support.report_pages import (
     NASTY,
     Texts,
     data_of,
-    nasty_records,
+    ladder_page,
+    nasty_page,
     page,
     two_conditions,
 )
@@ -50,7 +51,7 @@ HALF = 4.302653 * 0.02 / math.sqrt(3)
 
 
 def test_results_are_means_over_seeds_with_t_intervals() -> None:
-    found = Texts(page(two_conditions()))
+    found = Texts(ladder_page())
     assert found.row("ppo N=1")[:3] == ["ppo N=1", "3 (1 to 3)", "0.800 [0.746, 0.845]"]
     assert found.row("ppo N=16")[2] == "0.700 [0.648, 0.747]"
     # On log odds: log(.8 / .2) less HALF / (.8 * .2) is log(.7457 / .2543).
@@ -67,7 +68,7 @@ def test_the_page_says_how_many_runs_and_of_which_code() -> None:
 def test_verdicts_are_those_of_the_questions_with_their_numbers() -> None:
     records = two_conditions()
     every = answers(made.tables(*records)).every
-    found = Texts(page(records)).text
+    found = Texts(ladder_page()).text
     assert every
     for one in every:
         assert {one.claim in found, one.evidence in found, one.runs in found} == {True}
@@ -79,12 +80,12 @@ def test_verdicts_are_those_of_the_questions_with_their_numbers() -> None:
 
 
 def test_a_question_without_its_runs_says_which_it_takes() -> None:
-    found = Texts(page(two_conditions())).text
+    found = Texts(ladder_page()).text
     assert "make sweep SWEEP=sync_async_nano" in found
 
 
 def test_the_data_of_curves_are_those_of_the_tables() -> None:
-    data = data_of(page(two_conditions()))
+    data = data_of(ladder_page())
     assert [group["title"] for group in data["groups"]] == ["ppo N=1", "ppo N=16"]
     first = {"id": "gold/win_rate", "label": "gold win-rate", "of": "versions", "share": True}
     assert data["metrics"][0] == first
@@ -99,12 +100,11 @@ def test_the_data_of_curves_are_those_of_the_tables() -> None:
 
 
 def test_the_same_runs_give_the_same_bytes_in_any_order() -> None:
-    records = two_conditions()
-    assert page(records) == page(records[::-1])
+    assert ladder_page() == page(two_conditions()[::-1])
 
 
 def test_the_page_asks_nothing_of_a_network() -> None:
-    text = page(nasty_records())
+    text = nasty_page()
     assert "http:" not in text.replace(f'"{SVG}"', "") and "https:" not in text
     assert "@import" not in text and "url(" not in text
     loading = {name for _, held in Texts(text).elements for name in held} & {"src", "srcset"}
@@ -116,7 +116,7 @@ SVG = "http://www.w3.org/2000/svg"
 
 
 def test_names_cannot_break_out_of_the_page() -> None:
-    text = page(nasty_records(), title=NASTY)
+    text = nasty_page()
     found = Texts(text)
     scripts = [held for tag, held in found.elements if tag == "script"]
     assert len(scripts) == 2 and "alert(1)" not in "".join(map(str, scripts))
@@ -140,7 +140,7 @@ def test_texts_attributes_and_data_are_escaped() -> None:
 
 
 def test_every_table_head_has_a_scope_and_every_table_a_name() -> None:
-    found = Texts(page(two_conditions()))
+    found = Texts(ladder_page())
     heads = [held for tag, held in found.elements if tag == "th"]
     assert heads and all(held.get("scope") in ("col", "row") for held in heads)
     tags = [tag for tag, _ in found.elements]
@@ -167,9 +167,10 @@ def test_one_seed_has_a_number_and_no_interval() -> None:
 
 def test_a_number_that_a_seed_lacks_is_marked() -> None:
     records = Made().runs((0.78, 0.80, math.nan))
-    row = Texts(page(records)).row("ppo sync")
+    text = page(records)
+    row = Texts(text).row("ppo sync")
     assert row[2].startswith("0.790 [") and row[2].endswith("*")
-    assert 'title="no number of seed 3"' in page(records)
+    assert 'title="no number of seed 3"' in text
 
 
 def test_runs_that_were_never_judged_are_drawn_over_their_rounds() -> None:
@@ -193,7 +194,7 @@ def test_long_curves_are_thinned_and_the_page_says_so() -> None:
     xs = data_of(text)["groups"][0]["runs"][0]["rounds"]["x/updates"]
     assert len(xs) == POINTS and (xs[0], xs[-1]) == (1, 2000)
     assert f"thinned to {POINTS} points a run" in Texts(text).text
-    assert "thinned to" not in Texts(page(two_conditions())).text
+    assert "thinned to" not in Texts(ladder_page()).text
 
 
 def test_many_runs_get_fewer_points_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,8 @@
-"""Runs of wandb's server: by a made-up client, and by wandb's own against a server of ours."""
+"""Runs of wandb's server, by a made-up client: test_wandb_files.py has wandb's own."""
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +16,7 @@ from rlhf_lab_analysis.sources.filter_text import parse_query
 from rlhf_lab_analysis.sources.online import PER_PAGE, Server, projects, read_project, run_at
 from rlhf_lab_analysis.sources.patience import ATTEMPTS, Patience
 from rlhf_lab_analysis.tables.table import make_tables
-from tests.support import prepared
 from tests.support.table_records import tables
-from tests.support.wandb_project import serving
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -234,68 +230,3 @@ def test_only_the_histories_of_chosen_runs_are_read_and_else_what_there_is_told(
         make_tables(reading, [none])
     assert "\n  projects: me/p\n" in str(refused.value)
     assert "\n  exp_name: x\n  seed: 1, 2\n  tags: a\n" in str(refused.value)
-
-
-# wandb's own client.
-
-READ = """
-import json, sys
-from pathlib import Path
-import rlhf_lab_analysis.sources.online as online
-from rlhf_lab_analysis.tables.__main__ import main
-online.PER_PAGE = 2
-code = main(sys.argv[1:])
-import wandb
-wandb.teardown()
-sys.exit(code)
-"""
-
-
-def by_wandb(folder: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, with wandb's client asking a server of ours."""
-    names = ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
-    own = {name: str(folder / name) for name in names}
-    own |= {"WANDB_BASE_URL": url, "WANDB_API_KEY": "0" * 40}
-    return prepared.run(READ, *arguments, folder=folder, surroundings=own)
-
-
-def test_what_the_server_refuses_for_good_is_told(tmp_path: Path) -> None:
-    with serving("p", []) as project:
-        project.busy, project.status = 1000, 403
-        done = by_wandb(tmp_path, project.url, "wandb:me/p")
-    assert (done.returncode, project.refused) == (2, 1)
-    assert done.stderr.startswith("tables: wandb's server refused the runs of me/p (status 403")
-    assert done.stderr.count("\n") == 1
-
-
-def test_wandbs_own_client_reads_pages_histories_and_waits_when_asked_to(tmp_path: Path) -> None:
-    def node(number: int) -> dict[str, Any]:
-        told = {"updates": 3, "updates_per_round": 1, "passes": 1}
-        rows: list[dict[str, Any]] = [
-            {"_step": n, "_runtime": n, "total/rounds": n + 1, "deep": {"a": n}} for n in range(3)
-        ]
-        rows += [{"_step": 3, "version": 3, "eval/prompts": 8, "gold/win_rate": number / 8}]
-        config = {"seed": number, "env_id": "E", "exp_name": "x", "run": told}
-        own = {"name": f"r{number}", "displayName": f"R{number}", "state": "finished"}
-        return {**own, "heartbeatAt": "2026", "tags": ["t"], "config": config, "history": rows}
-
-    out = tmp_path / "t.csv"
-    asked = ["wandb:me/p", "--cache", str(tmp_path / "cache")]
-    asked += ["--filters", "?", "x?seed=1&seed=2&tag=t", "--out", str(out)]
-    with serving("p", [node(n) for n in range(3)]) as project:
-        project.busy = 1
-        said = [by_wandb(tmp_path, project.url, *asked) for _ in range(2)]
-    assert [one.returncode for one in said] == [0, 0], said[0].stderr
-    assert "2 runs, 1 condition, 2 seeds (1, 2)" in said[0].stdout
-    assert "no findings" in said[0].stdout
-    assert "wandb: 2 runs, 0 of them from the cache" in said[0].stdout
-    assert "wandb: 2 runs, 2 of them from the cache" in said[1].stdout
-    # Two pages each time, and the histories of the chosen runs once; wandb's own client asked for
-    # the refused page again.
-    assert (project.refused, project.count("Runs"), project.count("HistoryPage")) == (1, 4, 2)
-    values = next(values for name, values in project.asked if name == "Runs")
-    assert json.loads(values["filters"])["$or"], "the server is given the filters"
-    lines = (tmp_path / "t.versions.csv").read_text().splitlines()
-    head = lines[0].split(",")
-    rates = [line.split(",")[head.index("gold/win_rate")] for line in lines[1:]]
-    assert rates == ["0.125", "0.25"]

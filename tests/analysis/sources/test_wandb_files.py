@@ -1,8 +1,9 @@
-"""wandb's offline files, whole, cut and damaged, against its own reader."""
+"""wandb's offline files, whole, cut and damaged, and runs of a server, against its own reader."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from rlhf_lab_analysis.sources.wandb_files import read_file, read_offline
 from rlhf_lab_analysis.sources.wandb_log import BLOCK, CHUNK, HEADER, MAGIC, Log
 from rlhf_lab_analysis.tables.table import make_tables
 from tests.support import prepared
+from tests.support.wandb_project import serving
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -122,11 +124,18 @@ ODD = {
 }
 
 
+def wandb_process(
+    script: str, *arguments: str, folder: Path, own: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """What a process of wandb's own says."""
+    return prepared.run(script, *arguments, modules=prepared.WANDB, folder=folder, surroundings=own)
+
+
 def log_run(folder: Path, **how: Any) -> None:
     """Let wandb write an offline run in a process of its own."""
     places = {name: str(folder / "own") for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR",
                                                      "WANDB_DATA_DIR")}  # fmt: skip
-    done = prepared.run(LOG, json.dumps(how), str(folder), folder=folder, surroundings=places)
+    done = wandb_process(LOG, json.dumps(how), str(folder), folder=folder, own=places)
     assert done.returncode in (0, how.get("exit", 0)), done.stderr
 
 
@@ -149,7 +158,7 @@ def inspected(path: Path) -> list[dict[str, Any]]:
     """A file as wandb's own reader tells it."""
     reader = "import runpy; runpy.run_module('wandb', None, '__main__', True)"
     asked = ("leet", "inspect", "--json", str(path))
-    done = prepared.run(reader, *asked, folder=path.parent, surroundings={})
+    done = wandb_process(reader, *asked, folder=path.parent, own={})
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -243,3 +252,68 @@ def test_a_file_of_something_else_is_a_finding(tmp_path: Path) -> None:
     assert reading.records == ()
     (finding,) = reading.findings
     assert "read up to byte 0 of 23 of a.wandb (the header is" in finding.what
+
+
+# A server's runs, by wandb's own client.
+
+READ = """
+import json, sys
+from pathlib import Path
+import rlhf_lab_analysis.sources.online as online
+from rlhf_lab_analysis.tables.__main__ import main
+online.PER_PAGE = 2
+code = main(sys.argv[1:])
+import wandb
+wandb.teardown()
+sys.exit(code)
+"""
+
+
+def by_wandb(folder: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with wandb's client asking a server of ours."""
+    names = ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
+    own = {name: str(folder / name) for name in names}
+    own |= {"WANDB_BASE_URL": url, "WANDB_API_KEY": "0" * 40}
+    return wandb_process(READ, *arguments, folder=folder, own=own)
+
+
+def test_what_the_server_refuses_for_good_is_told(tmp_path: Path) -> None:
+    with serving("p", []) as project:
+        project.busy, project.status = 1000, 403
+        done = by_wandb(tmp_path, project.url, "wandb:me/p")
+    assert (done.returncode, project.refused) == (2, 1)
+    assert done.stderr.startswith("tables: wandb's server refused the runs of me/p (status 403")
+    assert done.stderr.count("\n") == 1
+
+
+def test_wandbs_own_client_reads_pages_histories_and_waits_when_asked_to(tmp_path: Path) -> None:
+    def node(number: int) -> dict[str, Any]:
+        told = {"updates": 3, "updates_per_round": 1, "passes": 1}
+        rows: list[dict[str, Any]] = [
+            {"_step": n, "_runtime": n, "total/rounds": n + 1, "deep": {"a": n}} for n in range(3)
+        ]
+        rows += [{"_step": 3, "version": 3, "eval/prompts": 8, "gold/win_rate": number / 8}]
+        config = {"seed": number, "env_id": "E", "exp_name": "x", "run": told}
+        own = {"name": f"r{number}", "displayName": f"R{number}", "state": "finished"}
+        return {**own, "heartbeatAt": "2026", "tags": ["t"], "config": config, "history": rows}
+
+    out = tmp_path / "t.csv"
+    asked = ["wandb:me/p", "--cache", str(tmp_path / "cache")]
+    asked += ["--filters", "?", "x?seed=1&seed=2&tag=t", "--out", str(out)]
+    with serving("p", [node(n) for n in range(3)]) as project:
+        project.busy = 1
+        said = [by_wandb(tmp_path, project.url, *asked) for _ in range(2)]
+    assert [one.returncode for one in said] == [0, 0], said[0].stderr
+    assert "2 runs, 1 condition, 2 seeds (1, 2)" in said[0].stdout
+    assert "no findings" in said[0].stdout
+    assert "wandb: 2 runs, 0 of them from the cache" in said[0].stdout
+    assert "wandb: 2 runs, 2 of them from the cache" in said[1].stdout
+    # Two pages each time, and the histories of the chosen runs once; wandb's own client asked for
+    # the refused page again.
+    assert (project.refused, project.count("Runs"), project.count("HistoryPage")) == (1, 4, 2)
+    values = next(values for name, values in project.asked if name == "Runs")
+    assert json.loads(values["filters"])["$or"], "the server is given the filters"
+    lines = (tmp_path / "t.versions.csv").read_text().splitlines()
+    head = lines[0].split(",")
+    rates = [line.split(",")[head.index("gold/win_rate")] for line in lines[1:]]
+    assert rates == ["0.125", "0.25"]

@@ -76,9 +76,9 @@ def test_a_table_of_jobs_by_hand() -> None:
 
 
 def test_a_job_writes_its_seconds_and_a_failing_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["debug=tiny", "run.updates=1", f"output.cache={tmp_path}/cache"]
+    words = ["debug=tiny", "run.updates=1", "reward=task_rule", f"output.cache={cache}"]
     monkeypatch.setattr(nano_job, "JOB", ("train", "output.quiet=true"))
     found = nano_job.seconds_of_job(words, tmp_path)
     assert {"config", "training", "training / update", TOTAL} <= set(found)

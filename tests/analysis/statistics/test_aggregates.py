@@ -388,6 +388,7 @@ def test_one_seed_has_points_and_no_interval() -> None:
     assert points(np.array([[1.0, 3.0]]))["mean"] == 2.0
 
 
+@pytest.mark.pages
 def test_the_example_of_the_docs_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "statistics.md"
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)

@@ -125,25 +125,27 @@ def test_a_boundary_without_noise_is_found_between_the_rates() -> None:
     assert found.line_p > 0.9
 
 
+@pytest.fixture
+def small_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three values of S."""
+    monkeypatch.setattr(boundary_coverage, "STALENESS", (0, 4, 8))
+
+
+@pytest.mark.usefixtures("small_grid")
 def test_the_unit_of_rates_moves_rates_alone() -> None:
-    made = trials(boundary_coverage.TRUTHS[LINE], 3, np.random.default_rng(0))
+    made = trials(boundary_coverage.TRUTHS[LINE], 2, np.random.default_rng(0))
     scaled = [Trial(t.seed, t.staleness, 1000 * t.rate, t.has_collapsed) for t in made]
     one, other = boundary(made), boundary(scaled)
     assert one.slope.point == pytest.approx(other.slope.point, abs=1e-3)
     assert 1000 * one.rates[4].point == pytest.approx(other.rates[4].point, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("name", "slope", "simulations"),
-    [
-        (LINE, -1.0, 10),
-        pytest.param(LINE, -1.0, 40, marks=pytest.mark.slow),
-        pytest.param(FLAT, 0.0, 40, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "slope"), [(LINE, -1.0), (FLAT, 0.0)])
 def test_slopes_are_held_at_their_level_and_the_line_is_not_rejected(
-    name: str, slope: float, simulations: int
+    name: str, slope: float
 ) -> None:
+    simulations = 40
     made = fitted(name, 3, simulations, 0)
     held = [one.slope.low <= slope <= one.slope.high for one in made]
     # The standard error of a share of .95: .034 of 40 simulations.
@@ -164,6 +166,7 @@ def test_a_bend_is_found_where_it_is_and_rejects_the_line() -> None:
     assert all(one.shape is Shape.between for one in made)
 
 
+@pytest.mark.usefixtures("small_grid")
 def test_one_seed_gives_no_test_of_the_form() -> None:
     (found,) = fitted(LINE, 1, 1, 0)
     assert math.isnan(found.line_p) and math.isnan(found.rule_p)
@@ -198,13 +201,13 @@ def test_a_grid_without_its_boundary_is_refused_with_the_reason() -> None:
         boundary(known, s0=0.0)
 
 
+@pytest.mark.usefixtures("small_grid")
 def test_the_command_prints_its_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(boundary_coverage, "SEEDS", (2,))
-    monkeypatch.setattr(boundary_coverage, "STALENESS", (0, 2, 8))
-    monkeypatch.setattr(boundary_coverage, "LEAST", 3)
-    assert boundary_coverage.main(["--simulations", "3"]) == 0
+    monkeypatch.setattr(boundary_coverage, "LEAST", 2)
+    assert boundary_coverage.main(["--simulations", "2"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     assert len(lines) == 2 + 3 and "holds the binding S" in lines[0]
     assert boundary_coverage.main(["--simulations", "1"]) == 2

@@ -74,6 +74,7 @@ def test_all_signals_are_kept_of_every_round() -> None:
     assert {*SIGNALS} == {*KEPT}
 
 
+@pytest.mark.pages
 def test_the_page_is_that_of_the_runs_that_are_kept(tmp_path: Path) -> None:
     page, copy = Path(__file__).parents[3] / "docs" / "warnings.md", tmp_path / "page.md"
     copy.write_text(page.read_text())

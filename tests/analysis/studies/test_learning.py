@@ -245,5 +245,6 @@ def test_a_page_without_its_markers_is_refused(
     assert (page.read_text() if page.exists() else None) == text
 
 
+@pytest.mark.pages
 def test_the_page_of_the_project_has_its_markers() -> None:
     markdown.split_at_markers(Path(__file__).parents[3] / "docs" / "learning.md")
