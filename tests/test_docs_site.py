@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.pages
+
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "docs" / "site"
 NAV = (SITE / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.pages
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "what_breaks_elsewhere.md"
 NPLUS = ROOT / "docs" / "nplus.md"

@@ -81,6 +81,7 @@ def elsewhere(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_trains_sweeps_and_reports(
     bin_folder: Path, elsewhere: Path, processes: None
 ) -> None:

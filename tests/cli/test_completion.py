@@ -13,6 +13,7 @@ from rlhf_lab.cli import completion_keys
 from rlhf_lab.cli.complete import candidates
 from rlhf_lab.cli.completion import SCRIPTS
 from rlhf_lab.cli.main import COMMANDS
+from tests.support.variants import variants
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 
@@ -98,23 +99,26 @@ def in_shell(words: list[str], path: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        # Bash replaces only what follows = or @, so only that is offered.
-        ("rlhf-lab train algo=gr", ["grpo"]),
-        ("rlhf-lab train model@proxy=nano_", ["nano_l", "nano_m", "nano_s"]),
-        ("rlhf-lab train run.upd", ["run.updates=", "run.updates_per_round="]),
-        ("rlhf-lab trai", ["train"]),
-        ("rlhf-lab resume runs/", ["runs/first", "runs/group/"]),
-    ],
-)
-def test_bash_completes(line: str, found: list[str], tmp_path: Path) -> None:
+# Bash replaces only what follows = or @, so only that is offered.
+PARTS = {
+    "rlhf-lab train algo=gr": "grpo",
+    "rlhf-lab train model@proxy=nano_": "nano_l nano_m nano_s",
+    "rlhf-lab resume runs/": "runs/first runs/group/",
+}
+WORDS = {
+    "rlhf-lab train run.upd": "run.updates= run.updates_per_round=",
+    "rlhf-lab trai": "train",
+}
+
+
+@pytest.mark.parametrize("completed", variants({"parts": PARTS, "words": WORDS}, ["parts"]))
+def test_bash_completes(tmp_path: Path, completed: dict[str, str]) -> None:
     script = (
-        'source <(rlhf-lab completion bash); COMP_LINE="$1"; COMP_POINT=${#1}; '
-        "_rlhf_lab; printf '%s\\n' \"${COMPREPLY[@]}\""
+        'source <(rlhf-lab completion bash); for COMP_LINE in "$@"; do '
+        'COMP_POINT=${#COMP_LINE}; COMPREPLY=(); _rlhf_lab; echo "${COMPREPLY[*]}"; done'
     )
-    assert in_shell(["bash", "-c", script, "bash", line], tmp_path).split() == found
+    shown = in_shell(["bash", "-c", script, "bash", *completed], tmp_path).splitlines()
+    assert dict(zip(completed, shown, strict=True)) == completed
 
 
 @pytest.mark.parametrize("shell", sorted(SCRIPTS))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,16 +15,21 @@ from rlhf_lab.cli import sweep
 from rlhf_lab.cli.command import HydraCommand, OptionsCommand
 from rlhf_lab.cli.main import COMMANDS
 
-# Each line is a command; after it, the heavy libraries that it loaded are printed.
-PROGRAM = """
+ROOT = Path(__file__).parents[2]
+# Each line is a command; after it, the heavy libraries that are loaded by now are printed.
+PROGRAM = f"""
 import contextlib, io, shlex, sys
+sys.path.insert(0, {str(ROOT)!r})
+from tests.support.quick_hydra import quicken
+import rlhf_lab.runs.run_directory
 from rlhf_lab.cli import main
+quicken()
 for line in sys.stdin.read().splitlines():
     sys.argv = ["rlhf-lab", *shlex.split(line)]
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main.main()
-    heavy = sorted({"torch", "transformers", "safetensors"} & sys.modules.keys())
+    heavy = sorted({{"torch", "transformers", "safetensors"}} & sys.modules.keys())
     print(repr((line, code, heavy, out.getvalue(), err.getvalue())))
 """
 READ = [
@@ -36,6 +43,8 @@ READ = [
     "train --cfg job",
     "completion bash",
     "__complete train run.",
+    # The help of a report lists figures, which are modules that draw.
+    *(f"{name} --help" for name in COMMANDS if name not in ("train", "report")),
 ]
 REFUSED = {
     "trian": "unknown command 'trian': did you mean train?",
@@ -66,60 +75,86 @@ REFUSED = {
     "train -m experiment=nosuch,other": "experiment=nosuch is no option of experiment: ",
 }
 OF_HYDRA = ("provider=", "structured://", "Error executing job", "hydra.cc", "object_type", "+run")
-SWEEPS = Path(__file__).parents[2] / "sweeps"
+# The remedy that a refusal names.
+QUOTED = "train --cfg job task=gsm8k 'task.template=\"{question}\"'"
+# What a command line returned, the heavy libraries that were loaded by then, and what it printed.
+Results = Mapping[str, tuple[int, list[str], str, str]]
 
 
-def results(lines: list[str], folder: Path) -> dict[str, tuple[int, list[str], str, str]]:
-    """What each command line returned, loaded and printed, in one process."""
-    text = "\n".join(lines).replace("SWEEPS", str(SWEEPS))
+def examples() -> Iterator[str]:
+    """Lines that compose the example of each help that is composed; those about a run need one."""
+    for name, command in COMMANDS.items():
+        if command is sweep.COMMAND:
+            flags = sweep.flags_of(shlex.split(command.example))[1:]  # without -m
+            yield shlex.join(["train", "--cfg", "job", *flags])
+        elif isinstance(command, HydraCommand):
+            words = command.example.split()[int(command.of_run is not None) :]
+            words = [word for word in words if not word.startswith("round=")]  # the fork's own
+            yield " ".join(["train" if command.of_run else name, "--cfg job", *words])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("started")
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Of all lines in this order, in one process that stands in the folder."""
+    lines = [*dict.fromkeys([*READ, *REFUSED, QUOTED, *examples()])]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], input=text, capture_output=True, text=True, cwd=folder
+        [sys.executable, "-c", PROGRAM],
+        input="\n".join(lines).replace("SWEEPS", str(ROOT / "sweeps")),
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))},
+        capture_output=True,
+        text=True,
+        cwd=folder,
     )
     assert done.returncode == 0, done.stderr
     rows = [eval(row) for row in done.stdout.splitlines()]
     return {line: tuple(rest) for line, (_, *rest) in zip(lines, rows, strict=True)}
 
 
-def test_what_only_reads_starts_without_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for line, (code, loaded, out, err) in results(READ, tmp_path).items():
+# One process for all lines of this file, whose imports are what is tested.
+@pytest.mark.usefixtures("costly")
+def test_what_only_reads_starts_without_torch(results: Results) -> None:
+    for line in READ:
+        code, loaded, out, err = results[line]
         assert (code, loaded, err) == (0, [], ""), line
         assert out, line
 
 
-def test_a_refusal_names_what_was_meant_and_comes_without_torch(tmp_path: Path) -> None:
-    for line, (code, loaded, out, err) in results(list(REFUSED), tmp_path).items():
+@pytest.mark.usefixtures("costly")
+def test_a_refusal_names_what_was_meant_and_comes_without_torch(
+    results: Results, folder: Path
+) -> None:
+    for line in REFUSED:
+        code, loaded, out, err = results[line]
         assert (code, loaded, out) == (2, [], "" if "-m" not in line else out), line
         assert REFUSED[line] in err, line
         assert len(err.splitlines()) == 1, line
         assert [text for text in OF_HYDRA if text in err] == [], err
     # A run that is refused has no folder, which `rlhf-lab runs` would list as failed.
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
-def test_a_quoted_value_with_braces_is_read(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("costly")
+def test_a_quoted_value_with_braces_is_read(results: Results) -> None:
     """The remedy that a refusal names works."""
-    line = "train --cfg job task=gsm8k 'task.template=\"{question}\"'"
-    code, _, out, _ = results([line], tmp_path)[line]
+    code, _, out, _ = results[QUOTED]
     assert code == 0
     assert "template: '{question}'" in out
 
 
-def test_the_example_of_every_help_composes(tmp_path: Path) -> None:
-    """Those of commands with options of their own are parsed; those about a run need one."""
-    lines = []
-    for name, command in COMMANDS.items():
+def test_the_example_of_every_command_with_options_is_parsed() -> None:
+    for command in COMMANDS.values():
         if isinstance(command, OptionsCommand):
             assert command.parser().parse_intermixed_args(shlex.split(command.example))
-        elif command is sweep.COMMAND:
-            flags = sweep.flags_of(shlex.split(command.example))[1:]  # without -m
-            lines.append(shlex.join(["train", "--cfg", "job", *flags]))
-        elif isinstance(command, HydraCommand):
-            words = command.example.split()[int(command.of_run is not None) :]
-            words = [word for word in words if not word.startswith("round=")]  # the fork's own
-            lines.append(" ".join(["train" if command.of_run else name, "--cfg job", *words]))
-    for line, (code, _, out, err) in results(lines, tmp_path).items():
+
+
+@pytest.mark.usefixtures("costly")
+def test_the_example_of_every_other_command_composes(results: Results) -> None:
+    for line in examples():
+        code, _, out, err = results[line]
         assert (code, err) == (0, ""), line
         assert "seed:" in out, line

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.cli import wandb_sync
+from rlhf_lab.cli.wandb_sync import OFFLINE
 from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.identity import TrackedRun
 from rlhf_lab.runs.trackers.mirrors import open_mirrors
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
+from rlhf_lab.runs.trackers.wandb import FILES
 from rlhf_lab.types.errors import UserError
 from tests.support.wandb_server import WandbServer, serving
 
@@ -33,11 +35,15 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbSer
         yield state
 
 
-def write(folder: Path, run_id: str, steps: range, state: str = "finished") -> None:
-    """What a run of these rounds leaves behind; again, for one that went on."""
+def write_manifest(folder: Path, run_id: str, state: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {"state": state, "run_id": run_id, **provenance()}
     (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def write(folder: Path, run_id: str, steps: range, state: str = "finished") -> None:
+    """What a run of these rounds leaves behind; again, for one that went on."""
+    write_manifest(folder, run_id, state)
     options = TrackerOptions(wandb=WandbMode.offline)
     (tracker,) = open_mirrors(options, TrackedRun(folder, {}, run_id), steps.start, print)
     for step in range(steps.stop):
@@ -45,10 +51,19 @@ def write(folder: Path, run_id: str, steps: range, state: str = "finished") -> N
     tracker.close()
 
 
+def write_no_file_of_wandb(folder: Path, state: str) -> None:
+    """A run with a file that wandb could not read."""
+    write_manifest(folder, folder.name, state)
+    file = folder / FILES / OFFLINE.replace("*", "1")
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"no file of wandb's")
+
+
 def call(*arguments: str | Path) -> int:
     return wandb_sync.COMMAND.run([str(argument) for argument in arguments], Console(quiet=False))
 
 
+# Three files by wandb itself, and two sendings by its own command.
 def test_a_resumed_run_is_sent_in_order_and_only_once(
     tmp_path: Path, server: WandbServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,10 +88,9 @@ def test_a_resumed_run_is_sent_in_order_and_only_once(
 def test_one_that_fails_does_not_stop_the_others_and_a_running_one_is_left(
     tmp_path: Path, server: WandbServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, state in (("bad", "finished"), ("good", "finished"), ("now", "running")):
-        write(tmp_path / name, name, range(0, 1), state)
-    (file,) = (tmp_path / "bad").glob(f"wandb/{wandb_sync.OFFLINE}")
-    file.write_bytes(b"no file of wandb's")
+    write(tmp_path / "good", "good", range(0, 1))
+    write_no_file_of_wandb(tmp_path / "bad", "finished")
+    write_no_file_of_wandb(tmp_path / "now", "running")
     assert call(tmp_path) == 1
     said = capsys.readouterr().out
     assert set(server.history) == {"good"}
@@ -88,7 +102,7 @@ def test_one_that_fails_does_not_stop_the_others_and_a_running_one_is_left(
 def test_without_a_key_it_says_how_to_log_in(
     tmp_path: Path, server: WandbServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path / "run", "r1", range(0, 1))
+    write_no_file_of_wandb(tmp_path / "run", "finished")
     monkeypatch.delenv("WANDB_API_KEY")
     with pytest.raises(UserError, match="wandb login"):
         call(tmp_path)

@@ -23,10 +23,10 @@ from rlhf_lab.types.errors import UserError
 pytestmark = pytest.mark.usefixtures("processes")
 
 
-def test_tests_of_processes_are_one_group_of_workers(request: pytest.FixtureRequest) -> None:
+def test_tests_of_processes_stay_in_one_worker_file_by_file(request: pytest.FixtureRequest) -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
         pytest.skip("there are no workers")
-    assert request.node.nodeid.endswith("@processes"), "pytest-xdist does not fit this pytest"
+    assert request.node.nodeid.endswith("@test_forkserver"), "pytest-xdist does not fit this pytest"
 
 
 # A program of its own: a server of its own, which imports next to nothing.

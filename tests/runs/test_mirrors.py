@@ -110,6 +110,7 @@ def test_group_and_tags(run: TrackedRun) -> None:
 
 
 # Of its own dependencies: what they still use of older Pythons.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_open_rl_benchmark_finds_the_run_and_its_win_rate(run: TrackedRun) -> None:
     trained(run)

@@ -22,10 +22,10 @@ from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.summaries import list_runs, summary
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
-from tests.conftest import MakeConfig
+from tests.conftest import Finished, MakeConfig
 from tests.support import locking
 from tests.support.examples import FACTS
-from tests.support.survival import finish, killed_at, outcome, start, wait_until
+from tests.support.survival import killed_at, outcome, start, wait_until
 
 RUN = (
     "eval=none",
@@ -183,7 +183,7 @@ def test_rows_after_the_checkpoint_go_and_missing_ones_are_refused(tmp_path: Pat
 
 
 def test_a_run_is_resumed_with_a_complete_record_or_not_at_all(
-    processes: None, make_config: MakeConfig, tmp_path: Path
+    processes: None, make_config: MakeConfig, finished: Finished, tmp_path: Path
 ) -> None:
     folder, whole = tmp_path / "run", tmp_path / "whole"
     config = make_config(*RUN, f"output.dir={folder}", "output.resume=true")
@@ -214,9 +214,7 @@ def test_a_run_is_resumed_with_a_complete_record_or_not_at_all(
     assert 0 in (first.exitcode, second.exitcode)
     steps = [row["step"] for row in runs.metrics(folder)]
     assert steps == list(range(config.run.num_rounds))
-    undisturbed = make_config(*RUN, f"output.dir={tmp_path / 'undisturbed'}")
-    finish(undisturbed)
-    assert outcome(folder) == outcome(tmp_path / "undisturbed")
+    assert outcome(folder) == finished(*RUN)
 
 
 def without_second_row(path: Path) -> None:

@@ -37,6 +37,7 @@ def words(cache: Path, tmp_path: Path) -> list[str]:
     return ["train", "-m", *SEARCH, *RUN, *where]
 
 
+# The only search whose runs train: two trials, two tests and a run without pauses.
 def test_a_search_over_real_runs_and_again(
     words: list[str],
     tmp_path: Path,
@@ -159,6 +160,7 @@ def test_the_nano_search_could_start(
     assert "tuning amounts to 8 whole runs at most" in capsys.readouterr().out
 
 
+@pytest.mark.pages
 def test_every_option_is_in_the_docs() -> None:
     page = (conf_folder().parent / "docs" / "sweeps.md").read_text(encoding="utf-8")
     for name in (*vars(SearchOptions()), *vars(SweeperOptions())):

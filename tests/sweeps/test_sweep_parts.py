@@ -12,10 +12,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import rich.console
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from rlhf_lab.runs import forkserver, provenance
@@ -30,7 +32,7 @@ from rlhf_lab.sweeps.job_table import JobTable
 from rlhf_lab.sweeps.live_table import JobLines, chosen, rendered
 from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.sweeps.preview import forecast_text
-from rlhf_lab.sweeps.run_job import JobFailed, run
+from rlhf_lab.sweeps.run_job import JobFailed, JobRunner, run
 from rlhf_lab.sweeps.stop_jobs import StopFiles
 from rlhf_lab.sweeps.sweep_cost import PastRuns, predict_cost, seconds_of, similarity
 from rlhf_lab.sweeps.sweep_file import (
@@ -360,6 +362,21 @@ def test_a_job_whose_process_ends_well_before_its_run_does_has_failed(
         shutil.rmtree(one.folder)
         written(one, state, 1, 1.0)
         run(one, StopFiles(tmp_path))
+
+
+def test_a_job_that_another_launcher_runs_or_ran_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = job(tmp_path, "one")
+    number = SimpleNamespace(job=SimpleNamespace(num=0))
+    monkeypatch.setattr(HydraConfig, "get", lambda: number)
+    runner = JobRunner([one], "code", (), StopFiles(tmp_path))
+    with locked(one.lock):
+        assert runner(None) == "elsewhere"
+    for state, told in (("failed", "elsewhere"), ("finished", "finished")):
+        shutil.rmtree(one.folder, ignore_errors=True)
+        written(one, state, 1, 1.0)
+        assert runner(None) == told
 
 
 @pytest.mark.usefixtures("processes")

@@ -1,19 +1,25 @@
-"""The sweeps that the project ships: what each asks, and that its conditions are comparable."""
+"""The sweeps that the project ships: what each asks, and that its conditions are comparable.
+
+`make test` composes the first and the last condition of every file, and all of small nano forms;
+`make test-slow` composes all.
+"""
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig
 
 from rlhf_lab.algos.distill import Distill, Signal
 from rlhf_lab.algos.vocabulary_kl import Direction
@@ -22,7 +28,8 @@ from rlhf_lab.experiment.config import Config, plain, typed
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.sweeps.grid import SEEDS as ALL_SEEDS
-from tests.support.composed import by_hydra, composed
+from tests.support.composed import divided, merged
+from tests.support.variants import names, variants
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -68,10 +75,10 @@ PARTS = f"hydra.searchpath=[file://{conf_folder()}]"
 
 
 @functools.cache
-def asked_of_hydra(name: str) -> DictConfig:
-    """The node `hydra` of a sweep's file."""
-    cfg: DictConfig = by_hydra(FOLDER, name, [PARTS], hydra=True).hydra
-    return cfg
+def asked_of_hydra(name: str) -> dict[str, Any]:
+    """The node `hydra` of a sweep's file; what it is based on has none."""
+    node: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text("utf-8"))["hydra"]
+    return node
 
 
 @dataclass(frozen=True)
@@ -86,12 +93,15 @@ class Sweep:
 
     @functools.cache  # noqa: B019  (composing is what these tests take their time for)
     def config(self, *overrides: str) -> Config:
-        return typed(composed(PARTS, *overrides, name=self.name, folder=FOLDER))
+        choices, values = divided(OverridesParser.create().parse_overrides(list(overrides)))
+        cfg = copy.deepcopy(merged(FOLDER, self.name, (PARTS, *choices)))
+        ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
+        return typed(cfg)
 
     @cached_property
     def swept(self) -> Mapping[str, Sequence[str]]:
         """The values of each swept key, by Hydra's own grammar."""
-        params = asked_of_hydra(self.name).sweeper.params
+        params = asked_of_hydra(self.name)["sweeper"]["params"]
         lines = [f"{key}={value}" for key, value in params.items()]
         parsed = OverridesParser.create().parse_overrides(lines)
         return {
@@ -126,22 +136,41 @@ class Sweep:
     def configs(self) -> list[Config]:
         return [self.config(*as_overrides(condition)) for condition in self.sample]
 
+    def ends(self) -> list[Config]:
+        """Of the first condition and of the last."""
+        sample = self.sample
+        return [self.config(*as_overrides(sample[at])) for at in sorted({0, len(sample) - 1})]
+
 
 def as_overrides(condition: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in condition.items()]
+
+
+Chosen = Callable[[Sweep], list[Config]]
+CONDITIONS = variants({"ends": Sweep.ends, "all": Sweep.configs}, ["ends"])
+
+
+def forms(question: str) -> tuple[str, str]:
+    return question, question + NANO
+
+
+def both_forms(question: str) -> list[Any]:
+    """The full form, which is slow, and the nano form."""
+    return names(forms(question), [question + NANO])
 
 
 def completions(config: Config) -> int:
     return config.run.num_rounds * config.run.groups_per_round * config.run.group_size
 
 
+@pytest.mark.parametrize("conditions", CONDITIONS)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_condition_is_a_run_that_nothing_refuses(
-    name: str, monkeypatch: pytest.MonkeyPatch
+def test_a_condition_is_a_run_that_nothing_refuses(
+    name: str, conditions: Chosen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of the endpoint that judges chats.
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    configs = Sweep(name).configs()
+    configs = conditions(Sweep(name))
     for config in configs:
         check(config)
     assert len({config_hash(plain(config)) for config in configs}) == len(configs)
@@ -152,7 +181,7 @@ def test_a_sweep_says_its_question_and_pairs_its_conditions_by_seed(name: str) -
     sweep = Sweep(name)
     question = sweep.path.read_text(encoding="utf-8").splitlines()[0]
     assert question.startswith("# ") and question.endswith("?")
-    assert asked_of_hydra(name).mode.name == "MULTIRUN"
+    assert asked_of_hydra(name)["mode"] == "MULTIRUN"
     # Hydra makes the product, so that every condition has all seeds.
     if "stage_seed" in sweep.swept:
         if name in OF_STAGES:
@@ -182,45 +211,43 @@ def test_every_question_has_a_nano_and_a_full_form_with_the_same_question() -> N
             assert len(of_nano) <= len(of_full)
 
 
-def forms(question: str) -> tuple[str, str]:
-    return question, question + NANO
-
-
+@pytest.mark.parametrize("conditions", CONDITIONS)
 @pytest.mark.parametrize("question", sorted(set(QUESTIONS) - OTHER_TASKS))
-def test_full_forms_are_the_papers_and_nano_forms_fit_two_to_two_cores(question: str) -> None:
+def test_full_forms_are_the_papers_and_nano_forms_fit_two_to_two_cores(
+    question: str, conditions: Chosen
+) -> None:
     full, nano = (Sweep(name) for name in forms(question))
-    for config in full.configs():
+    for config in conditions(full):
         assert config.task.name == "tldr" and config.model.name.startswith("pythia")
         assert config.eval.name == "full"
         # 512 prompts with K = 2, as docs/sweeps.md counts them.
         per_update = config.run.groups_per_update * config.run.group_size
         assert per_update == (2048 if config.run.updates == 128 else 1024)
-    for config in nano.configs():
+    for config in conditions(nano):
         assert config.task.name == "tldr_nano" and config.model.name.startswith("nano")
         stages = (config.sft, config.labels, config.reward_model, config.engine, config.eval)
         assert {part.threads for part in stages} == {1} and config.generator.threads == 1
 
 
-def test_verified_answers_are_those_of_gsm8k_and_of_arithmetic() -> None:
-    full, nano = (Sweep(name).configs() for name in forms("verified_answers"))
-    found = {(c.task.name, c.model.name, c.reward.name, c.judge.name) for c in full}
-    assert found == {("gsm8k", "rho_1b", "task_rule", "task_rule")}
-    found = {(c.task.name, c.model.name, c.reward.name, c.judge.name) for c in nano}
-    assert found == {("arithmetic", "nano_s", "task_rule", "task_rule")}
-    for configs in (full, nano):
-        assert [c.mode.max_staleness for c in configs] == [0, 0, 0, 1, 1, 1]
+@pytest.mark.parametrize("name", both_forms("verified_answers"))
+def test_verified_answers_are_those_of_gsm8k_and_of_arithmetic(name: str) -> None:
+    configs = Sweep(name).configs()
+    found = {(c.task.name, c.model.name, c.reward.name, c.judge.name) for c in configs}
+    of_form = ("arithmetic", "nano_s") if name.endswith(NANO) else ("gsm8k", "rho_1b")
+    assert found == {(*of_form, "task_rule", "task_rule")}
+    assert [c.mode.max_staleness for c in configs] == [0, 0, 0, 1, 1, 1]
 
 
-def test_chats_have_a_learned_reward_and_another_judge() -> None:
-    full, nano = (Sweep(name).configs() for name in forms("chats"))
-    found = {(c.task.name, c.model.name, c.reward.name, c.judge.name) for c in full}
-    assert found == {("no_robots", "llama3.1_8b", "reward_model", "endpoint")}
-    found = {(c.task.name, c.model.name, c.reward.name, c.judge.name) for c in nano}
-    assert found == {("tldr_nano", "nano_s", "reward_model", "task_rule")}
-    for configs in (full, nano):
-        assert {c.reward.missing_eos for c in configs} == {-10.0}
-        assert {c.algo.beta for c in configs if c.algo.name == "online_dpo"} == {0.03}
-        assert [c.mode.max_staleness for c in configs] == [0, 0, 1, 1]
+@pytest.mark.parametrize("name", both_forms("chats"))
+def test_chats_have_a_learned_reward_and_another_judge(name: str) -> None:
+    configs = Sweep(name).configs()
+    found = {(c.task.name, c.model.name, c.reward.name, c.judge.name) for c in configs}
+    is_nano = name.endswith(NANO)
+    task, model = ("tldr_nano", "nano_s") if is_nano else ("no_robots", "llama3.1_8b")
+    assert found == {(task, model, "reward_model", "task_rule" if is_nano else "endpoint")}
+    assert {c.reward.missing_eos for c in configs} == {-10.0}
+    assert {c.algo.beta for c in configs if c.algo.name == "online_dpo"} == {0.03}
+    assert [c.mode.max_staleness for c in configs] == [0, 0, 1, 1]
 
 
 def test_the_compute_optimal_sweep_has_the_numbers_of_the_papers_run_at_2_8b() -> None:
@@ -268,20 +295,26 @@ def test_no_sweep_escapes_the_budgets_above() -> None:
     assert sorted([*BUDGETS, *OF_BUDGETS]) == QUESTIONS
 
 
+@pytest.mark.parametrize("conditions", CONDITIONS)
 @pytest.mark.parametrize("question", sorted(BUDGETS))
-def test_conditions_have_equal_updates_and_equal_completions(question: str) -> None:
+def test_conditions_have_equal_updates_and_equal_completions(
+    question: str, conditions: Chosen
+) -> None:
     for name, (updates, per_update) in zip(forms(question), BUDGETS[question], strict=True):
-        for config in Sweep(name).configs():
+        for config in conditions(Sweep(name)):
             assert config.run.updates == updates
             assert completions(config) == updates * per_update
 
 
+@pytest.mark.parametrize("conditions", CONDITIONS)
 @pytest.mark.parametrize(
     "name,updates",
     [("off_policy_ladder_nano", 64), ("catch_up_nano", 256), ("off_policy_ladder", 256)],
 )
-def test_a_ladder_has_equal_updates_and_equal_completions(name: str, updates: int) -> None:
-    for config in Sweep(name).configs():
+def test_a_ladder_has_equal_updates_and_equal_completions(
+    name: str, updates: int, conditions: Chosen
+) -> None:
+    for config in conditions(Sweep(name)):
         assert config.run.num_rounds * config.run.updates_per_round == updates
         groups = config.run.groups_per_update
         assert completions(config) == updates * groups * 2
@@ -304,7 +337,7 @@ def test_a_tuned_rate_is_that_of_its_algorithm() -> None:
         assert config.optim.lr in [float(rate) for rate in rates]
 
 
-@pytest.mark.parametrize("name", forms("samples_per_prompt"))
+@pytest.mark.parametrize("name", both_forms("samples_per_prompt"))
 def test_four_samples_in_half_the_steps_are_as_many_completions(name: str) -> None:
     pairs = {(c.run.group_size, c.run.updates): completions(c) for c in Sweep(name).configs()}
     groups = 512 if name == "samples_per_prompt" else 8
@@ -312,7 +345,7 @@ def test_four_samples_in_half_the_steps_are_as_many_completions(name: str) -> No
     assert len(set(pairs.values())) == 1
 
 
-@pytest.mark.parametrize("name", forms("passes"))
+@pytest.mark.parametrize("name", both_forms("passes"))
 def test_t_passes_make_the_same_updates_from_a_tth_of_the_samples(name: str) -> None:
     groups, updates = (512, 256) if name == "passes" else (8, 64)
     for config in Sweep(name).configs():
@@ -320,6 +353,7 @@ def test_t_passes_make_the_same_updates_from_a_tth_of_the_samples(name: str) -> 
         assert completions(config) * config.run.passes == updates * groups * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", forms("staleness"))
 def test_staleness_is_corrected_only_where_there_is_some(name: str) -> None:
     found = [(c.mode.max_staleness, c.correction.name) for c in Sweep(name).configs()]
@@ -328,6 +362,7 @@ def test_staleness_is_corrected_only_where_there_is_some(name: str) -> None:
     assert {c.mode.name for c in Sweep(name).configs()} == {"lagged"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", forms("mismatch_staleness"))
 def test_mismatch_and_staleness_are_crossed_with_each_correction(name: str) -> None:
     found = [
@@ -342,6 +377,7 @@ def test_mismatch_and_staleness_are_crossed_with_each_correction(name: str) -> N
     assert {c.mode.name for c in Sweep(name).configs()} == {"lagged"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", forms("off_policy_methods"))
 def test_methods_have_their_losses_and_corrections_at_one_rate(name: str) -> None:
     configs = Sweep(name).configs()
@@ -354,21 +390,21 @@ def test_methods_have_their_losses_and_corrections_at_one_rate(name: str) -> Non
     assert {c.optim.lr for c in configs} == {6e-6 if name == "off_policy_methods" else 6e-4}
 
 
-@pytest.mark.parametrize("name", forms("gradient_projection"))
+@pytest.mark.parametrize("name", both_forms("gradient_projection"))
 def test_every_gradient_is_compared_with_the_last_whatever_the_bound(name: str) -> None:
     configs = Sweep(name).configs()
     assert {c.optim.max_gradient_cosine for c in configs} == {0.0, 0.3, 1.0}
     assert all(c.optim.gradient_cosine and c.correction.name == "none" for c in configs)
 
 
-@pytest.mark.parametrize("name", forms("over_provision"))
+@pytest.mark.parametrize("name", both_forms("over_provision"))
 def test_surpluses_are_compared_with_none_in_the_same_mode(name: str) -> None:
     configs = Sweep(name).configs()
     assert [c.mode.over_provision for c in configs] == [1.0, 1.5, 2.0]
     assert {(c.mode.name, c.mode.max_staleness) for c in configs} == {("partial", 4)}
 
 
-@pytest.mark.parametrize("name", forms("single_rollout"))
+@pytest.mark.parametrize("name", both_forms("single_rollout"))
 def test_single_samples_are_of_four_times_as_many_prompts(name: str) -> None:
     found = [
         (c.algo.name, c.run.group_size, c.mode.max_staleness, c.optim.lr)
@@ -379,7 +415,7 @@ def test_single_samples_are_of_four_times_as_many_prompts(name: str) -> None:
     assert found == [(*arm, lag, rate) for arm in arms for lag in (0, 1, 4)]
 
 
-@pytest.mark.parametrize("name", forms("adapters"))
+@pytest.mark.parametrize("name", both_forms("adapters"))
 def test_adapters_have_the_rate_of_full_training_and_ten_times_it(name: str) -> None:
     rates = sorted({c.optim.lr for c in Sweep(name).configs()})
     full = 3e-6 if name == "adapters" else 5e-5
@@ -388,7 +424,7 @@ def test_adapters_have_the_rate_of_full_training_and_ten_times_it(name: str) -> 
         assert config.model.lora_alpha == 32 and config.tracker.changed_share
 
 
-@pytest.mark.parametrize("name", forms("distill"))
+@pytest.mark.parametrize("name", both_forms("distill"))
 def test_every_kl_to_a_teacher_is_crossed_with_staleness(name: str) -> None:
     sweep = Sweep(name)
     kinds = [sweep.config(f"distill={kind}").algo for kind in sweep.varied["distill"]]
@@ -424,7 +460,7 @@ def test_deadlines_cut_the_shares_of_first_answers_that_their_claims_name() -> N
     assert shares == {0.0: 0.0, 40.0: 0.02, 10.0: 0.25}
 
 
-@pytest.mark.parametrize("name", forms("lag_distribution"))
+@pytest.mark.parametrize("name", both_forms("lag_distribution"))
 def test_all_lags_but_none_have_the_mean_two(name: str) -> None:
     means = []
     for config in Sweep(name).configs():
@@ -435,6 +471,7 @@ def test_all_lags_but_none_have_the_mean_two(name: str) -> None:
     assert means == pytest.approx([0.0, 2.0, 2.0, 2.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", forms("queue_policies"))
 def test_queues_and_tails_are_crossed_and_tails_are_equally_long_in_the_mean(name: str) -> None:
     sweep = Sweep(name)

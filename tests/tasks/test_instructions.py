@@ -449,6 +449,7 @@ def test_it_composes_with_a_pretrained_model_and_its_own_rule(config_of: MakeCon
         config_of("task=instructions", "task.test_types=some")
 
 
+@pytest.mark.pages
 def test_the_page_lists_every_kind_with_its_split() -> None:
     page = (conf_folder().parent / "docs" / "instructions.md").read_text(encoding="utf-8")
     for name in TYPES:

@@ -296,24 +296,33 @@ def test_a_missing_package_is_named_with_its_extra(
         check(config_of("task=textarena"))
 
 
-@needs_package
-def test_a_policy_is_trained_on_games_with_the_same_bits_in_processes(
-    make_config: MakeConfig, tmp_path: Path, processes: None
-) -> None:
-    words = (
-        *brief_run(tmp_path, "123"),
+def run_of_games(folder: Path) -> tuple[str, ...]:
+    return (
+        *brief_run(folder, "123"),
         "task=textarena",
         "task.max_prompt_tokens=600",
         "task.max_turns=4",
         "task.max_turn_tokens=4",
         "task.max_response_tokens=16",
     )
-    rows, bits = run_in_memory(make_config(*words, "mode=sync"))
+
+
+@needs_package
+def test_a_policy_is_trained_on_games(make_config: MakeConfig, tmp_path: Path) -> None:
+    rows, _ = run_in_memory(make_config(*run_of_games(tmp_path), "mode=sync"))
     assert len(rows) == 2
     assert all(row["episode/turns"] > 1 and row["episode/observed_tokens"] > 0 for row in rows)
     assert all("episode/lost_by_invalid" in row for row in rows)
     assert any(row["reward/mean"] > 0 for row in rows)
-    stale = ("mode.max_staleness=1",)
-    lagged = run_in_memory(make_config(*words, "mode=lagged", *stale))
-    processes_ = run_in_memory(make_config(*words, "mode=async", "mode.executor=process", *stale))
-    assert processes_ == lagged and lagged[1] != bits
+
+
+@pytest.mark.slow
+@needs_package
+def test_games_have_the_same_bits_in_processes(
+    make_config: MakeConfig, tmp_path: Path, processes: None
+) -> None:
+    words = (*run_of_games(tmp_path), "mode.max_staleness=1")
+    lagged = run_in_memory(make_config(*words, "mode=lagged"))
+    processes_ = run_in_memory(make_config(*words, "mode=async", "mode.executor=process"))
+    assert processes_ == lagged
+    assert lagged[1] != run_in_memory(make_config(*run_of_games(tmp_path), "mode=sync"))[1]
