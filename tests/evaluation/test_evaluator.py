@@ -677,6 +677,7 @@ defaults:
   - _self_
   - override task: arithmetic
   - override algo: rloo
+  - override reward: task_rule
   - override hydra/hydra_logging: none
   - override hydra/job_logging: none
 hydra:

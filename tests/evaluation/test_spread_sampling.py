@@ -25,7 +25,7 @@ from tests.conftest import MakeConfig
 from tests.support.engine_cases import TINY
 from tests.support.examples import call
 from tests.support.survival import exact_rows
-from tests.training.test_distributed import ended, torchrun
+from tests.support.two_ranks import ended, torchrun
 
 SIZE = 3
 

@@ -19,7 +19,7 @@ from rlhf_lab.types.samples import Finish
 from tests.support.environments import prompt
 from tests.support.slow_environments import FOR_EVER, NUM_SAMPLES, worker_of
 
-pytestmark = pytest.mark.usefixtures("processes")
+pytestmark = pytest.mark.usefixtures("liveness")
 
 # Enough for a generator on a busy machine to show signs of life.
 HANG_SECONDS = 3.0

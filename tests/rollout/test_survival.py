@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.rollouts import Rollout, Span
 from rlhf_lab.types.samples import Finish, Group, Sample
-from tests.conftest import MakeConfig
+from tests.conftest import Finished, MakeConfig
 from tests.support.examples import FACTS
 from tests.support.forked import (
     BESIDES,
@@ -67,8 +67,6 @@ from tests.support.survival import (
     wait_until,
 )
 from tests.support.variants import names, slow, variants
-
-pytestmark = pytest.mark.usefixtures("processes")
 
 ROUNDS = (
     "run.updates=16",
@@ -97,29 +95,41 @@ MODES = {
     "recycled": ("mode=partial", "mode.segment_tokens=2", "mode.over_provision=1.5"),
 }
 
+# The same bits without processes.
+SIMULATED = {"process": ("mode=lagged", "mode.max_staleness=2")}
 WITH_EPISODES = {
     "process": MODES["process"],
     "turns": ("mode=partial_turns", "mode.executor=inline", "mode.max_staleness=2"),
     "tokens": ("mode=partial", "mode.segment_tokens=5", "mode.max_staleness=2"),
     "recycled": ("mode=partial", "mode.segment_tokens=5", "mode.over_provision=1.5"),
 }
-# A run is killed twenty times: `make test` has the mode that keeps most beside the trainer.
-KILLED = ("process",)
 RUNS = {
     **{mode: (*SHORT, *MODES[mode]) for mode in MODES},
     **{f"episodes-{mode}": (*EPISODES, *WITH_EPISODES[mode]) for mode in WITH_EPISODES},
 }
+EVERYWHERE = (*PHASES, *WITHIN)
+# Where generators are at work, or what they wrote and wait for is saved or read again.
+OF_GENERATORS = "take,sync,take 2,checkpoint,generate,score,restore,sealed".split(",")
+# A life of a run costs a second of CPU: `make test` has every point once, those of generators in
+# the mode that keeps most beside the trainer.
+KILLED: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    **{name: (options, EVERYWHERE) for name, options in RUNS.items()},
+    "sync": (RUNS["sync"], (*EVERYWHERE, *BESIDES)),
+    "process-generators": (RUNS["process"], OF_GENERATORS),
+    "sync-trainer": (RUNS["sync"], [at for at in EVERYWHERE if at not in OF_GENERATORS]),
+}
 
 
-@pytest.mark.parametrize("options", variants(RUNS, KILLED))
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("case", variants(KILLED, ("process-generators", "sync-trainer")))
 def test_a_run_killed_at_every_point_ends_as_one_that_never_was(
-    make_config: MakeConfig, tmp_path: Path, options: tuple[str, ...]
+    make_config: MakeConfig, tmp_path: Path, case: tuple[Sequence[str], Sequence[str]]
 ) -> None:
     """Each life of the run ends at the next point, in a round that may be that of the last one."""
+    options, points = case
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     finish(make_config(*options, f"output.dir={whole}"))
     resuming = make_config(*options, f"output.dir={killed}", "output.resume=true")
-    points = (*PHASES, *WITHIN, *(BESIDES if "mode=sync" in options else ()))
     for number, point in enumerate(points):
         killed_at(resuming, point, min(number // 3, 6))
     finish(resuming)
@@ -156,6 +166,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
     assert outcome(broken)[1] == digest
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_run_without_checkpoints_starts_again(make_config: MakeConfig, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     options = (*UNJUDGED, "checkpoint=none", f"output.dir={folder}", "output.resume=true")
@@ -172,6 +183,7 @@ def rows_of(folder: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     ("mode", "number", "point"),
     [
@@ -184,11 +196,15 @@ def rows_of(folder: Path) -> int:
     ],
 )
 def test_a_signal_saves_a_checkpoint_and_asks_to_be_run_again(
-    make_config: MakeConfig, tmp_path: Path, mode: str, number: signal.Signals, point: str
+    make_config: MakeConfig,
+    finished: Finished,
+    tmp_path: Path,
+    mode: str,
+    number: signal.Signals,
+    point: str,
 ) -> None:
     options = (*UNJUDGED, *MODES[mode], "checkpoint=minutes")
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    finish(make_config(*options, f"output.dir={whole}"))
+    stopped = tmp_path / "stopped"
     resuming = make_config(*options, f"output.dir={stopped}", "output.resume=true")
     pids = tmp_path / "generators"
     process = start(resuming, Moment(point, 3, Note(pids, number)))
@@ -205,9 +221,10 @@ def test_a_signal_saves_a_checkpoint_and_asks_to_be_run_again(
     assert len(generators) == {"process": 2, "recycled": 1}.get(mode, 0)
     assert not [pid for pid in generators if is_running(pid)]
     finish(resuming)
-    assert outcome(stopped) == outcome(whole)
+    assert outcome(stopped) == finished(*UNJUDGED, *SIMULATED.get(mode, MODES[mode]))
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_command_line_returns_the_requeue_code_and_resume_finishes(
     cache: Path, tmp_path: Path
 ) -> None:
@@ -231,20 +248,19 @@ def test_the_command_line_returns_the_requeue_code_and_resume_finishes(
     assert rows_of(folder) == 8
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("mode", names(["sync", "lagged", "async"], ["async"]))
 def test_ctrl_c_reaches_the_whole_group_and_loses_no_round(
-    cache: Path, tmp_path: Path, mode: str
+    cache: Path, finished: Finished, tmp_path: Path, mode: str
 ) -> None:
     options = ["debug=tiny", f"output.cache={cache}", *UNJUDGED, f"mode={mode}"]
-    whole, folder, log = tmp_path / "whole", tmp_path / "run", tmp_path / "log"
+    folder, log = tmp_path / "run", tmp_path / "log"
 
     def call(*words: str, moment: Moment | None = None) -> tuple[int | None, str]:
         process = forkserver.start(group_command, (words, str(log), moment))
         process.join()
         return process.exitcode, log.read_text()
 
-    code, said = call("train", *options, f"output.dir={whole}")
-    assert code == 0, said
     pids = tmp_path / "generators"
     press = Press(pids, times=1)
     where = f"output.dir={folder}"
@@ -258,12 +274,15 @@ def test_ctrl_c_reaches_the_whole_group_and_loses_no_round(
     assert not [pid for pid in generators if is_running(pid)]
     code, said = call("resume", str(folder))
     assert code == 0 and "resumed at round 4 of 8" in said, said
-    assert outcome(folder) == outcome(whole)
+    simulated = "mode=lagged" if mode == "async" else f"mode={mode}"
+    assert outcome(folder) == finished(*UNJUDGED, simulated)
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_second_ctrl_c_ends_the_run_at_once(cache: Path, tmp_path: Path) -> None:
     folder, log = tmp_path / "run", tmp_path / "log"
-    options = (f"output.cache={cache}", *UNJUDGED, "checkpoint=minutes", f"output.dir={folder}")
+    short = (*UNJUDGED, "run.updates=6", "checkpoint=minutes")
+    options = (f"output.cache={cache}", *short, f"output.dir={folder}")
     words = ("train", "debug=tiny", *options)
     press = Press(tmp_path / "generators", times=2)
     process = forkserver.start(group_command, (words, str(log), Moment("update", 1, press)))
@@ -277,6 +296,7 @@ def test_a_second_ctrl_c_ends_the_run_at_once(cache: Path, tmp_path: Path) -> No
     assert resume.exitcode == 0 and "begins again at round 0" in log.read_text()
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.slow
 def test_jobs_of_a_parallel_sweep_have_generators_of_their_own(cache: Path, tmp_path: Path) -> None:
     options = ["-m", "launcher=joblib", "debug=tiny", "mode=async", "seed=1,2", "eval=none"]
@@ -292,6 +312,7 @@ def test_jobs_of_a_parallel_sweep_have_generators_of_their_own(cache: Path, tmp_
     assert [(run.state, run.rounds) for run in found] == [("finished", 4)] * 2
 
 
+@pytest.mark.usefixtures("processes")
 def test_resuming_a_run_that_goes_on_or_is_finished(
     make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -317,6 +338,7 @@ def test_resuming_a_run_that_goes_on_or_is_finished(
 # --- free mode and its replay -------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     "options",
     [
@@ -363,6 +385,7 @@ def test_a_free_run_is_repeated_by_its_schedule(
         assert told["dropped/length"] > 0
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_free_run_killed_and_resumed_can_still_be_replayed(
     make_config: MakeConfig, tmp_path: Path
 ) -> None:
@@ -424,6 +447,7 @@ def generators(
             assert not list(Path(folder).glob("rlhf_lab_*"))
 
 
+@pytest.mark.usefixtures("processes")
 def test_weights_cross_over_as_they_are_and_errors_with_their_own_traceback() -> None:
     with generators(num=2) as (executor, said):
         futures = [executor.submit(weights(v), chunk(v)) for v in (3, 3, 4, 5)]
@@ -440,6 +464,7 @@ def test_weights_cross_over_as_they_are_and_errors_with_their_own_traceback() ->
         assert said == []
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_killed_generator_is_named_with_what_it_was_doing() -> None:
     with generators() as (executor, _):
         future = executor.submit(weights(0), demand(4, "slow"))
@@ -448,6 +473,7 @@ def test_a_killed_generator_is_named_with_what_it_was_doing() -> None:
             future.result()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_generators_memory_counts_as_a_childs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_largest_counted", 0)
     with generators() as (executor, _):
@@ -457,6 +483,7 @@ def test_a_generators_memory_counts_as_a_childs(monkeypatch: pytest.MonkeyPatch)
     assert size <= memory._largest_counted
 
 
+@pytest.mark.usefixtures("liveness")
 @pytest.mark.parametrize("how", ["hang", "stop"])
 def test_a_hung_generator_is_told_and_ended(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Long enough to get to work, and to write down a stack, on a busy machine.
@@ -473,6 +500,7 @@ def test_a_hung_generator_is_told_and_ended(how: str, monkeypatch: pytest.Monkey
         assert where in report and where in str(caught.value)
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_restarted_generator_writes_the_same() -> None:
     with generators(OnFailure.restart) as (executor, said):
         slow = executor.submit(weights(2), demand(0, "slow"))
@@ -512,6 +540,7 @@ class Servers:
         return obedient()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_dead_server_of_somebody_else_ends_the_run_at_the_first_restart(tmp_path: Path) -> None:
     alive, said = tmp_path / "alive", list[str]()
     alive.touch()
@@ -530,6 +559,7 @@ def test_a_dead_server_of_somebody_else_ends_the_run_at_the_first_restart(tmp_pa
         executor.close()
 
 
+@pytest.mark.usefixtures("processes")
 def test_restarts_end_somewhere() -> None:
     with generators(OnFailure.restart) as (executor, said):
         with pytest.raises(ZeroDivisionError):
@@ -537,6 +567,7 @@ def test_restarts_end_somewhere() -> None:
         assert len(said) == 2
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_worker_that_cannot_be_built_stops_the_run_before_it_starts() -> None:
     care = FailurePolicy(OnFailure.stop, 60.0, 0, print)
     executor = ProcessExecutor([no_worker] * 2, 2, weights(0).state, 4, care)
@@ -545,28 +576,28 @@ def test_a_worker_that_cannot_be_built_stops_the_run_before_it_starts() -> None:
     assert not [pid for pid in executor.pids if is_running(pid)]
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_run_whose_generator_is_killed_restarts_it_and_keeps_the_bits(
-    make_config: MakeConfig, tmp_path: Path
+    make_config: MakeConfig, finished: Finished, tmp_path: Path
 ) -> None:
     common = (*UNJUDGED, "mode.max_staleness=2")
-    simulated, killed = tmp_path / "simulated", tmp_path / "killed"
-    finish(make_config(*common, "mode=lagged", f"output.dir={simulated}"))
+    killed = tmp_path / "killed"
     options = ("mode=async", "mode.on_generator_failure=restart", f"output.dir={killed}")
     kill = Note(tmp_path / "generators", signal.SIGKILL, is_for_generators=True)
     process = start(make_config(*common, *options), Moment("update", 2, kill))
     process.join()
     assert process.exitcode == 0
-    assert outcome(killed) == outcome(simulated)
+    assert outcome(killed) == finished(*common, "mode=lagged")
     last = json.loads((killed / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["timing/generator_restarts"] == 1
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_run_whose_generator_is_killed_stops_with_a_checkpoint_and_goes_on_later(
-    make_config: MakeConfig, tmp_path: Path
+    make_config: MakeConfig, finished: Finished, tmp_path: Path
 ) -> None:
     common = (*UNJUDGED, "mode.max_staleness=2")
-    simulated, killed = tmp_path / "simulated", tmp_path / "killed"
-    finish(make_config(*common, "mode=lagged", f"output.dir={simulated}"))
+    killed = tmp_path / "killed"
     resuming = make_config(
         *common, "mode=async", f"output.dir={killed}", "output.resume=true", "checkpoint=minutes"
     )
@@ -580,7 +611,7 @@ def test_a_run_whose_generator_is_killed_stops_with_a_checkpoint_and_goes_on_lat
     (checkpoint,) = (killed / "checkpoints").iterdir()
     assert int(checkpoint.name) == rows_of(killed) < 8
     finish(resuming)
-    assert outcome(killed) == outcome(simulated)
+    assert outcome(killed) == finished(*common, "mode=lagged")
 
 
 # --- the memory that weights cross in -----------------------------------------------------------
@@ -737,6 +768,7 @@ def test_a_full_disk_keeps_the_checkpoints_there_are(
     assert found is not None and found.round == 3
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_run_without_room_stops_whole_and_goes_on_when_there_is(
     make_config: MakeConfig, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import tests.support.preloaded  # noqa: F401
 from rlhf_lab.runs import forkserver
 
 # Seconds, where other tests have the machine too.

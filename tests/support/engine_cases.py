@@ -147,10 +147,12 @@ def batch_of(engine: Any, algo: str, seed: int, num_groups: int = 5) -> Batch:
     return replace(batch, weight_BT=token_weights(batch, ALGOS[algo].reduction))
 
 
-def updates(engine: Any, algo: str, seeds: Sequence[int]) -> list[UpdateResult]:
+def updates(
+    engine: Any, algo: str, seeds: Sequence[int], num_groups: int = 5
+) -> list[UpdateResult]:
     """One update on the batch of every seed."""
     return [
-        engine.update(batch_of(engine, algo, seed), ALGOS[algo], NoCorrection(), RATE)
+        engine.update(batch_of(engine, algo, seed, num_groups), ALGOS[algo], NoCorrection(), RATE)
         for seed in seeds
     ]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+import tests.support.preloaded  # noqa: F401
 from rlhf_lab.rewards.function import FunctionJudge
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rollout.failures import FailurePolicy

@@ -15,11 +15,13 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-# Of wandb, of the tables' command, and of Open RL Benchmark's commands, which are not imported
-# themselves: a test brings its own copy.
-MODULES = (
+WANDB = (
     "wandb", "wandb.apis.reports", "wandb_workspaces.expr", "rlhf_lab_analysis.tables.__main__",
     "rlhf_lab_analysis.sources.online",
+)  # fmt: skip
+# Of its commands, which are not imported themselves: a test brings its own copy.
+OPEN_RL_BENCHMARK = (
+    "wandb", "wandb.apis.reports", "wandb_workspaces.expr",
     "expt", "matplotlib.pyplot", "peewee", "seaborn", "tyro", "dotmap",
     "rliable.library", "rliable.metrics", "rliable.plot_utils",
 )  # fmt: skip
@@ -44,12 +46,13 @@ while line := sys.stdin.readline():
 
 
 @functools.cache
-def server() -> subprocess.Popen[str]:
-    """The process, which ends with this one. matplotlib lists its fonts in a folder of its own."""
+def server(modules: tuple[str, ...]) -> subprocess.Popen[str]:
+    """The process that has these modules, which ends with this one. matplotlib lists its fonts in a
+    folder of its own."""
     own = tempfile.TemporaryDirectory()
     surroundings = {**os.environ, "MPLBACKEND": "agg", "MPLCONFIGDIR": own.name}
     # What dependencies of a benchmark's command warn of is not ours to see.
-    command = [sys.executable, "-W", "ignore", "-c", SERVE, json.dumps(MODULES)]
+    command = [sys.executable, "-W", "ignore", "-c", SERVE, json.dumps(modules)]
     opened = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=surroundings
     )
@@ -65,13 +68,14 @@ def server() -> subprocess.Popen[str]:
 def run(
     script: str,
     *arguments: str,
+    modules: tuple[str, ...],
     folder: Path,
     surroundings: Mapping[str, str],
     path: tuple[Path, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """What a process with this script as its `-c` would say, in a folder that is there. path: where
-    modules are looked for first."""
-    process = server()
+    """What a process with this script as its `-c` would say, in a folder that is there. modules:
+    what it has imported; path: where other modules are looked for first."""
+    process = server(modules)
     assert process.stdin is not None and process.stdout is not None
     with tempfile.TemporaryDirectory() as own:
         out, err = Path(own) / "out", Path(own) / "err"

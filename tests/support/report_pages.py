@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Sequence
@@ -25,6 +26,12 @@ def two_conditions() -> list[Record]:
 
 def page(records: Sequence[Record], **options: Any) -> str:
     return html(made.tables(*records), Options(**options))
+
+
+@functools.cache
+def ladder_page() -> str:
+    """The page of two conditions, which is made once for all that read it."""
+    return page(two_conditions())
 
 
 def data_of(text: str) -> dict[str, Any]:
@@ -82,3 +89,9 @@ def nasty_records() -> list[Record]:
             config={**one.config, "algo": {"name": NASTY}, "note": {NASTY: NASTY}})
         for n, one in enumerate(Made().runs(LOW_N))
     ]  # fmt: skip
+
+
+@functools.cache
+def nasty_page() -> str:
+    """Their page, with such a title too."""
+    return page(nasty_records(), title=NASTY)

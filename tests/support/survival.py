@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import tests.support.preloaded  # noqa: F401
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs import forkserver
 from tests.support.examples import FACTS

@@ -6,10 +6,7 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +14,13 @@ import pytest
 import torch
 
 from rlhf_lab.training.engines.options import SingleEngineOptions
-from tests.support.engine_cases import SPREAD, batch_of, engine, losses, restore, saved, updates
+from tests.support.engine_cases import batch_of, engine, losses, restore, updates
+from tests.support.engine_worker import GROUPS, engine_acts, fail
 from tests.support.examples import call
+from tests.support.trained_by_two import PRESENT, cases, trained_by_two
+from tests.support.two_ranks import LIMIT, ended, seen_of, torchrun, two_ranks
 
-pytestmark = [pytest.mark.timeout(1500), pytest.mark.usefixtures("processes")]
-
-ROOT = Path(__file__).parents[2]
-# Two processes that share a core with others take turns in waiting for each other.
-LIMIT = 1200
-ENGINES = {
-    "fsdp": ["fsdp", "fsdp-blocks"],
-    "deepspeed": ["zero2", "zero3"],
-}
-# For `make test-slow`: other ways to read rows, and engines that split less.
-OTHERS = {"fsdp": ["fsdp-causal"], "deepspeed": ["zero0", "zero1", "zero3-blocks"]}
-
-
-def torchrun(arguments: Sequence[str], processes: int = 2) -> subprocess.Popen[str]:
-    """Start a command in several processes of this machine, with a free port of their own."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*command, f"--nproc-per-node={processes}", *arguments],
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+pytestmark = pytest.mark.timeout(1500)
 
 
 def lab(*arguments: str, folder: Path, cache: Path, processes: int = 2) -> subprocess.Popen[str]:
@@ -54,80 +30,19 @@ def lab(*arguments: str, folder: Path, cache: Path, processes: int = 2) -> subpr
     return torchrun(["-m", "rlhf_lab.cli.main", *arguments, *given], processes)
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Exit code, output and errors. One that does not end is ended, so that nothing is left."""
-    try:
-        out, err = process.communicate(timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        raise AssertionError(f"still at work after {LIMIT} s: {out}\n{err}") from None
-    return process.returncode, out, err
-
-
-@pytest.fixture(scope="module")
-def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What engine=single does in one piece: two updates, a checkpoint, and a third update."""
-    folder = tmp_path_factory.mktemp("engines")
-    for algo in SPREAD:
-        alone = engine(SingleEngineOptions(micro_rows=64, logit_tokens=0), algo)
-        first = updates(alone, algo, [0, 1])
-        held = saved(alone)
-        third = updates(alone, algo, [2])
-        told = {
-            **held,
-            "losses": losses([*first, *third]),
-            "rows": dict(third[0].rows),
-            "norms": [done.metrics["grad_norm"] for done in first],
-        }
-        torch.save(told, folder / f"single-{algo}.pt")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def told(single: Path) -> tuple[str, str]:
-    """The same in two processes, by every engine that there is, until one of them fails. All in one
-    go: processes import for longer than they train. Returns output and errors."""
-    present = [engines for kind, engines in ENGINES.items() if is_installed(kind)]
-    return trained(single, [name for engines in present for name in engines])
-
-
-def trained(single: Path, engines: Sequence[str]) -> tuple[str, str]:
-    """Output and errors of two processes that train by these engines."""
-    code, out, err = ended(torchrun(["-m", "tests.support.engine_worker", str(single), *engines]))
-    assert code != 0, err
-    return out, err
-
-
-def is_installed(kind: str) -> bool:
-    """Whether the package of a kind of engines is there."""
-    return kind == "fsdp" or find_spec("deepspeed") is not None
-
-
-@pytest.mark.parametrize("kind", list(ENGINES))
-def test_two_processes_train_as_one_does(single: Path, told: tuple[str, str], kind: str) -> None:
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("act", cases(engine_acts(PRESENT)))
+def test_two_processes_train_as_one_does(
+    tmp_path_factory: pytest.TempPathFactory, act: str
+) -> None:
     """Losses, norms and the measures of every row, in the rows' order; a checkpoint of one process
-    goes on in two, and one of two in one; other weights can be read without a trace."""
-    if not is_installed(kind):
-        pytest.skip("needs rlhf-lab[deepspeed]")
-    all_agree(single, ENGINES[kind], told)
+    goes on in two, and one of two in one; other weights can be read without a trace.
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", list(OTHERS))
-def test_two_processes_train_as_one_does_by_every_engine(single: Path, kind: str) -> None:
-    if not is_installed(kind):
-        pytest.skip("needs rlhf-lab[deepspeed]")
-    all_agree(single, OTHERS[kind], trained(single, OTHERS[kind]))
-
-
-def all_agree(single: Path, engines: Sequence[str], told: tuple[str, str]) -> None:
-    """What two processes did by these engines is what one does, with every algorithm."""
-    for algo in SPREAD:
-        alone: dict[str, Any] = torch.load(single / f"single-{algo}.pt")
-        for name in engines:
-            assert (single / f"{name}-{algo}.pt").exists(), told
-            agrees(name, algo, alone, torch.load(single / f"{name}-{algo}.pt"))
+    The first case pays for all: two processes that train by every kind of engine, in one start.
+    """
+    folder = trained_by_two(tmp_path_factory, act)
+    name, _, algo = act.rpartition("-")
+    agrees(name, algo, torch.load(folder / f"single-{algo}.pt"), seen_of(folder, act))
 
 
 def agrees(name: str, algo: str, alone: dict[str, Any], told: dict[str, Any]) -> None:
@@ -141,9 +56,9 @@ def agrees(name: str, algo: str, alone: dict[str, Any], told: dict[str, Any]) ->
     assert told["held"]["state"].keys() == alone["state"].keys()
     goes_on = engine(SingleEngineOptions(), algo)
     restore(goes_on, told["held"])
-    entropy_BT = goes_on.entropy(batch_of(goes_on, algo, 2), goes_on.weights(2))
+    entropy_BT = goes_on.entropy(batch_of(goes_on, algo, 2, GROUPS), goes_on.weights(2))
     assert torch.allclose(told["entropy"], entropy_BT, atol=1e-4), (name, algo)
-    third = losses(updates(goes_on, algo, [2]))
+    third = losses(updates(goes_on, algo, [2], GROUPS))
     assert third == pytest.approx(alone["losses"][2:], abs=1e-5), (name, algo)
     present, apart, again = told["logps"]
     assert torch.equal(present, again)
@@ -152,13 +67,13 @@ def agrees(name: str, algo: str, alone: dict[str, Any], told: dict[str, Any]) ->
     assert told["peak"]["resident_bytes"] > 10**8
 
 
-def test_the_error_of_another_process_ends_the_lead_with_its_traceback(
-    told: tuple[str, str],
-) -> None:
-    out, err = told
-    assert "process 1 of 2 failed" in out, err
-    assert "ValueError: broken on purpose" in out
-    assert "in update" in out, "a traceback"
+@pytest.mark.usefixtures("processes")
+def test_the_error_of_another_process_ends_the_lead_with_its_traceback(tmp_path: Path) -> None:
+    told = two_ranks(tmp_path, fail)
+    assert told.codes == (0, 1), told
+    assert "process 1 of 2 failed" in told.out, told
+    assert "ValueError: broken on purpose" in told.out
+    assert "in update" in told.out, "a traceback"
 
 
 LEAVING = """
@@ -182,9 +97,10 @@ else:
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_main_rank_ends_whole_whatever_threads_there_are(tmp_path: Path) -> None:
     """With a count every millisecond, 7 of 32 processes were in the store, or in gloo, while Python
-    ended, and aborted."""
+    ended, and aborted. The one start of torchrun in `make test`: three processes import torch."""
     script = tmp_path / "leaving.py"
     script.write_text(LEAVING)
     code, out, err = ended(torchrun([str(script)]))
@@ -201,6 +117,7 @@ def pid_of_follower(launcher: int) -> int:
     raise AssertionError(f"torchrun has {children}")
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.slow
 def test_a_run_outlives_the_loss_of_a_process(tmp_path: Path) -> None:
     """Two processes train asynchronously; one is killed, which ends the run; then one process goes

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from queue import SimpleQueue
@@ -13,57 +10,33 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.rollout.ports import free_port
 from rlhf_lab.training.engines import liveness
 from rlhf_lab.training.engines.liveness import Liveness
-
-ROOT = Path(__file__).parents[2]
-
-
-def two(loser: int, number: str) -> tuple[int, str]:
-    """Exit code and errors of the process that is left of two joined by gloo, of which one sends
-    itself a signal."""
-    port = str(free_port())
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.support.liveness_worker", str(loser), number],
-            env=os.environ
-            | {
-                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            },
-            text=True,
-            stderr=subprocess.DEVNULL if rank == loser else subprocess.PIPE,
-        )
-        for rank in range(2)
-    ]
-    left = started[1 - loser]
-    try:
-        _, errors = left.communicate(timeout=300)
-    finally:
-        for process in started:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-    return left.returncode, errors
+from tests.support.liveness_worker import lose
+from tests.support.two_ranks import start_two
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.usefixtures("processes")
+@pytest.mark.usefixtures("liveness")
 @pytest.mark.parametrize(
     ("loser", "number"),
     [
-        pytest.param(1, "SIGKILL", id="killed", marks=pytest.mark.slow),
-        pytest.param(1, "SIGSTOP", id="rank 1 vanished", marks=pytest.mark.slow),
-        pytest.param(0, "SIGSTOP", id="rank 0 vanished"),
+        pytest.param(1, signal.SIGKILL, id="killed", marks=pytest.mark.slow),
+        pytest.param(1, signal.SIGSTOP, id="rank 1 vanished", marks=pytest.mark.slow),
+        pytest.param(0, signal.SIGSTOP, id="rank 0 vanished"),
     ],
 )
-def test_the_other_process_ends_and_names_the_lost_one(loser: int, number: str) -> None:
+def test_the_other_process_ends_and_names_the_lost_one(
+    tmp_path: Path, loser: int, number: signal.Signals
+) -> None:
     """A process that is stopped keeps its connections, as a machine without power does."""
-    code, errors = two(loser, number)
+    started, logs = start_two(tmp_path, lose, loser, number)
+    started[1 - loser].join(300)
+    code = started[1 - loser].exitcode
+    for process in started:
+        process.kill()
+        process.join()
+    errors = logs[1 - loser].errors.read_text()
     assert code == 1, errors
     assert f"process {loser} of 2 (" in errors
     assert "has given no sign of life for" in errors

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import threading
 from concurrent.futures import Future
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +18,13 @@ from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.training.engines.options import SingleEngineOptions
 from rlhf_lab.training.engines.shards import ShardFiles
 from rlhf_lab.types.data import Weights
-from tests.support.engine_cases import engine, restore, saved, updates
-from tests.support.shards_worker import ALGO, newest, snapshot
-from tests.training.test_distributed import ended, torchrun
+from tests.support.engine_cases import engine, restore, saved
+from tests.support.shards_worker import ALGO, newest, shards_acts
+from tests.support.trained_by_two import SHARDED, cases, trained_by_two
+from tests.support.two_ranks import seen_of
 
 Digests = dict[str, str]
-ENGINES = ["fsdp", *(["zero2", "zero3"] if find_spec("deepspeed") else [])]
 WHOLE = {"a/step": torch.tensor(3.0)}
-
-
-@pytest.fixture(scope="module")
-def single(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The folder of a run with a checkpoint of one process, and what that holds."""
-    folder = tmp_path_factory.mktemp("shards")
-    alone = engine(SingleEngineOptions(micro_rows=64, logit_tokens=0), ALGO)
-    updates(alone, ALGO, [5])
-    weights = alone.weights(1)
-    Checkpoints(folder / "single", CheckpointOptions()).save(snapshot(alone, 1, weights))
-    return folder, {"weights": dict(weights.state), "state": alone.state()}
-
-
-@pytest.fixture(scope="module")
-def run(single: tuple[Path, dict[str, Any]]) -> Path:
-    """The same with checkpoints of two processes, in a folder for each engine."""
-    folder, _ = single
-    arguments = ["-m", "tests.support.shards_worker", str(folder), *ENGINES]
-    code, out, err = ended(torchrun(arguments))
-    assert code == 0, (out, err)
-    return folder
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -60,18 +38,18 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("act", cases(shards_acts(SHARDED)))
 def test_shards_load_again_with_any_number_of_processes(
-    single: tuple[Path, dict[str, Any]], run: Path, name: str
+    tmp_path_factory: pytest.TempPathFactory, act: str
 ) -> None:
     """Two go on from two bit for bit, though training went on while the shards were written; one
     from two, and two from one, have equal tensors."""
-    run = run / name
-    seen = torch.load(run / "seen.pt")
+    run = trained_by_two(tmp_path_factory, act)
+    seen = seen_of(run, act)
     same(seen["again"], seen["held"])
     assert seen["losses"][0] == seen["losses"][1]
-    same(seen["from_single"], single[1])
-    found = newest(run / "checkpoints")
+    same(seen["from_single"], torch.load(run / "single.pt"))
+    found = newest(run / act / "checkpoints")
     assert found.round == 3
     assert found.weights[3].state.keys() == seen["held"]["weights"].keys()
     same({"weights": dict(found.weights[3].state), "state": dict(found.optimizer)}, seen["held"])
@@ -86,12 +64,12 @@ def test_shards_load_again_with_any_number_of_processes(
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("act", cases(shards_acts(SHARDED)))
 def test_every_process_writes_a_file_and_damage_is_found(
-    run: Path, tmp_path: Path, name: str
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, act: str
 ) -> None:
     copy = tmp_path / "checkpoints"
-    shutil.copytree(run / name / "checkpoints", copy)
+    shutil.copytree(trained_by_two(tmp_path_factory, act) / act / "checkpoints", copy)
     shards = sorted((copy / "00000003" / "shards").glob("*.safetensors"))
     assert len(shards) == 2
     assert not (copy / "00000003" / "optimizer.safetensors").exists()

@@ -34,8 +34,8 @@ from rlhf_lab.training.stages.strength import Row, pair_loss
 from rlhf_lab.training.stages.supervised import fit
 from tests.conftest import MakeConfig
 from tests.support.engine_cases import policy
+from tests.support.two_ranks import run_command, two_ranks
 from tests.support.variants import names
-from tests.training.test_distributed import ended, torchrun
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -183,9 +183,9 @@ def test_two_processes_make_the_stages_of_one(
     sft = one.sft(one._config.model)
     given = ["debug=tiny", f"engine={engine}", f"output.cache={tmp_path}/cache", "seed=1"]
     given += ["engine.gradient_checkpointing=true"]
-    command = ["-m", "rlhf_lab.cli.main", "reward-model", *given, *SMALL, *IN_PARTS]
-    code, _, err = ended(torchrun(command))
-    assert code == 0, err
+    words = ("reward-model", *given, *SMALL, *IN_PARTS)
+    ended = two_ranks(tmp_path / "log", run_command, words)
+    assert ended.codes == (0, 0), ended
     (folder,) = (tmp_path / "cache" / "sft").glob("[!.]*")
     alone, _ = load_policy(PretrainedModel("one", str(sft.folder)), None, 1)
     shared, _ = load_policy(PretrainedModel("two", str(folder)), None, 1)

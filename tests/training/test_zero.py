@@ -11,8 +11,8 @@ import torch
 
 from rlhf_lab.training.engines.options import Precision, SingleEngineOptions
 from tests.support.engine_cases import engine, losses, policy, restore, updates
-from tests.support.zero_worker import ALGO, STAGES
-from tests.training.test_distributed import ended, torchrun
+from tests.support.two_ranks import act_together, seen_of
+from tests.support.zero_worker import ALGO, STAGES, zero_acts
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,9 +28,8 @@ Seen = dict[int, dict[str, Any]]
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """What the lead of two processes saw of each stage."""
     folder = tmp_path_factory.mktemp("zero")
-    code, out, err = ended(torchrun(["-m", "tests.support.zero_worker", str(folder)]))
-    assert code == 0, (out, err)
-    return {stage: torch.load(folder / f"stage{stage}.pt") for stage in STAGES}
+    act_together(folder, zero_acts())
+    return {stage: seen_of(folder, f"stage{stage}") for stage in STAGES}
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> None:
