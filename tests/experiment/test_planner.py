@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rlhf_lab.experiment.planning.settings import Settings
 from rlhf_lab.experiment.planning.timing import Measurement, Round, measured
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from tests.support.variants import tuples
 
 QUIET = Console(quiet=True)
 SETTINGS = {
@@ -294,9 +296,18 @@ def seconds_of_many(num: int) -> list[list[float]]:
     return [[0.01 + 0.003 * ((7 * n + 3 * c) % 5) for c in range(2)] for n in range(num)]
 
 
-@pytest.mark.parametrize("generators", [0, 1, 3])
-@pytest.mark.parametrize("staleness", [0, 1, 4])
-@pytest.mark.parametrize("slow", [0.02, 0.3, 3.0])
+@pytest.mark.parametrize(
+    ("generators", "staleness", "slow"),
+    tuples(
+        product([0, 1, 3], [0, 1, 4], [0.02, 0.3, 3.0]),
+        # Each pair of two of these is in one case.
+        [
+            (n, s, (0.02, 0.3, 3.0)[(i + j) % 3])
+            for i, n in enumerate((0, 1, 3))
+            for j, s in enumerate((0, 1, 4))
+        ],
+    ),
+)
 def test_many_rounds_by_their_rhythm_are_what_placing_each_comes_to(
     generators: int, staleness: int, slow: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

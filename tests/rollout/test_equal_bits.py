@@ -160,7 +160,7 @@ def files(
     """Puts the files of this session where an option names them."""
 
     def teacher() -> str:
-        config = make_config("sft.steps=120", "stage_seed=7")
+        config = make_config("sft.steps=20", "stage_seed=7")
         return Artifacts(config, Console(quiet=True)).sources().policy.path
 
     def pairs() -> str:

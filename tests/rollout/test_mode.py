@@ -30,6 +30,7 @@ from tests.support.examples import FACTS
 from tests.support.in_memory import run_in_memory
 from tests.support.pipelines import chunk_pipeline
 from tests.support.survival import outcome
+from tests.support.variants import tuples
 
 SHORT = ("run.updates=6", "eval=none", "eval.snapshots=0", "sft.steps=4")
 
@@ -74,8 +75,13 @@ def test_the_same_seed_repeats_and_another_does_not(
     assert finished(*options, "seed=2")[1] != first[1]
 
 
-@pytest.mark.parametrize(("updates_per_round", "passes"), [(1, 1), (4, 1), (2, 2)])
-@pytest.mark.parametrize("staleness", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("updates_per_round", "passes", "staleness"),
+    tuples(
+        ((n, t, s) for n, t in ((1, 1), (4, 1), (2, 2)) for s in (0, 1, 2)),
+        [(1, 1, 0), (1, 1, 2), (4, 1, 1), (2, 2, 0), (2, 2, 2)],
+    ),
+)
 def test_lag_is_the_closed_form(
     finished: Finished, updates_per_round: int, passes: int, staleness: int
 ) -> None:
