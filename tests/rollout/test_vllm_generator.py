@@ -300,18 +300,23 @@ def child(act: str, seconds: float = 60.0) -> Any:
 @pytest.mark.parametrize(
     ("act", "seconds", "complaint"),
     [
-        ("end at once", 60.0, r"ended \(exit code 3\), while it started"),
+        (
+            "end at once",
+            60.0,
+            r"ended \(exit code 3\), while it started.*the log of one that is to end at once",
+        ),
+        # Whether it has written anything by then depends on the machine.
         (
             "be late",
-            3.0,
-            r"was not ready after 3 s \(raise .*startup_seconds\), while it started",
+            1.0,
+            r"was not ready after 1 s \(raise .*startup_seconds\), while it started; its log /",
         ),
     ],
 )
 def test_a_child_that_does_not_start_shows_its_log(
     act: str, seconds: float, complaint: str
 ) -> None:
-    with pytest.raises(EngineFailure, match=rf"(?s){complaint}.*the log of one that is to {act}"):
+    with pytest.raises(EngineFailure, match=f"(?s){complaint}"):
         child(act, seconds)
 
 
