@@ -13,10 +13,9 @@ from itertools import product
 
 import pytest
 
-from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.registry import classes
-from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
+from tests.algos.test_distill import another_sft
 from tests.conftest import Finished, MakeConfig
 from tests.support.variants import tuples
 
@@ -74,6 +73,7 @@ PARTS: Mapping[str, tuple[str, Options]] = {
         "process",
         (*STALE, *RULE, "algo=grpo", "correction=split", "generator.round_weights=bf16"),
     ),
+    "entropies of segments": ("thread", (*SEGMENTS, "algo=grpo", "correction=estr")),
     "versions of segments": ("thread", (*SEGMENTS, "algo=grpo", "correction=split")),
     "scaled steps": (
         "thread",
@@ -159,10 +159,6 @@ def files(
 ) -> Callable[[str], str]:
     """Puts the files of this session where an option names them."""
 
-    def teacher() -> str:
-        config = make_config("sft.steps=20", "stage_seed=7")
-        return Artifacts(config, Console(quiet=True)).sources().policy.path
-
     def pairs() -> str:
         path = tmp_path_factory.getbasetemp() / "pairs of equal bits.jsonl"
         words = [word for word in word_tokenizer().get_vocab() if not word.startswith("<")]
@@ -170,7 +166,7 @@ def files(
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         return str(path)
 
-    made = {"TEACHER": teacher, "PAIRS": pairs}
+    made = {"TEACHER": lambda: another_sft(make_config), "PAIRS": pairs}
 
     def placed(option: str) -> str:
         key, _, value = option.partition("=")

@@ -8,6 +8,7 @@ import math
 import os
 import pickle
 import socket
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.feeds import LatestWeights
-from rlhf_lab.rollout.generators.vllm import names
+from rlhf_lab.rollout.generators.vllm import names, process
 from rlhf_lab.rollout.generators.vllm import weights as weight_files
 from rlhf_lab.rollout.generators.vllm.batch_effects import batch_effect
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
@@ -61,6 +62,7 @@ from rlhf_lab.rollout.open_groups import RecyclingRule
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
+from rlhf_lab.runs.child import last_lines
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.training.round_metrics import generator_metrics
@@ -305,17 +307,25 @@ def child(act: str, seconds: float = 60.0) -> Any:
             60.0,
             r"ended \(exit code 3\), while it started.*the log of one that is to end at once",
         ),
-        # Whether it has written anything by then depends on the machine.
         (
             "be late",
             1.0,
-            r"was not ready after 1 s \(raise .*startup_seconds\), while it started; its log /",
+            r"was not ready after 1 s \(raise .*startup_seconds\), while it started"
+            r".*the log of one that is to be late",
         ),
     ],
 )
 def test_a_child_that_does_not_start_shows_its_log(
-    act: str, seconds: float, complaint: str
+    act: str, seconds: float, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def once_written(log: Path) -> str:
+        """A process may start for longer than it has: its log is read when it has written."""
+        until = time.monotonic() + 120
+        while not log.read_text() and time.monotonic() < until:
+            time.sleep(0.01)
+        return last_lines(log)
+
+    monkeypatch.setattr(process, "last_lines", once_written)
     with pytest.raises(EngineFailure, match=f"(?s){complaint}"):
         child(act, seconds)
 

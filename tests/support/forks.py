@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.fork_past import Fork, fork_of
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
-from tests.conftest import MakeConfig
+from rlhf_lab.types.randomness import stable_hash
 from tests.support.examples import FACTS
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeConfig
 
 QUIET = Console(quiet=True)
 
@@ -35,7 +38,7 @@ class Runs:
         """A run with these options in the folder "parent"."""
         folder = self.folder("parent")
         config = make_config(*options, f"output.dir={folder}")
-        kept = self.kept / stable_name(options)
+        kept = self.kept / f"{stable_hash(*options):x}"
         if kept.exists():
             shutil.copytree(kept, folder)
             self.configs[folder] = config
@@ -52,10 +55,6 @@ class Runs:
 
     def fork_of(self, config: Config) -> Fork:
         return fork_of(config, self.configs.__getitem__)
-
-
-def stable_name(options: tuple[str, ...]) -> str:
-    return sha256("\n".join(options).encode()).hexdigest()[:16]
 
 
 def versions(folder: Path) -> list[tuple[int, int]]:
