@@ -141,11 +141,11 @@ fuzz: $(INSTALLED)  ## damage every kind of file for SECONDS, and demand a value
 # Kept beside the data: what a fault's tests cost.
 coverage: $(INSTALLED)  ## which lines and branches of src/ and analysis/ `make test` runs, and by which tests (minutes)
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadgroup -p tests.support.covering_tests --seconds-table .test-seconds.csv
+	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadgroup -p tests.support.covering_tests --seconds-table=.test-seconds.csv
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --sort=cover --skip-covered --fail-under=0
 
-test-mutants: .coverage  ## small random faults in lines that tests run: does a test find them (an hour)
+test-mutants: .coverage  ## small random faults in lines that tests run: does a test find them (half an hour)
 	@$(BIN)/python -m tests.support.mutants $(MUTANTS)
 
 .coverage:

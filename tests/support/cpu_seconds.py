@@ -4,7 +4,7 @@ The seconds of a test are those of the process that runs it, from its first fixt
 ends with it, and those of all processes below: the ones that were waited for, and the ones that
 still live, such as forkservers. A session's fixture counts for the test that asks for it first.
 What belongs to no test (imports, collection, the process that hands out tests) is a row by itself.
-`--seconds-table FILE` writes a row for each test, with its worker, begin and wall-clock.
+`--seconds-table=FILE` writes a row for each test, with its worker, begin and wall-clock.
 """
 
 from __future__ import annotations

@@ -13,21 +13,25 @@ from __future__ import annotations
 import argparse
 import ast
 import csv
+import importlib
 import itertools
+import multiprocessing
 import os
 import random
 import re
+import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from coverage import CoverageData
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,11 +51,21 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
     **{ast.Lt: ">=", ast.LtE: ">", ast.Gt: "<=", ast.GtE: "<", ast.Eq: "!=", ast.NotEq: "=="},
     **{ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"},
 }
+FORKED: Any = multiprocessing.get_context("fork")
+# What takes seconds to import. Faults are in none of it.
+PRELOAD = (
+    *("torch", "torch._dynamo", "transformers", "hydra", "hydra.main", "hypothesis", "yaml"),
+    *("pandas", "scipy.stats", "scipy.optimize", "matplotlib.pyplot", "pytest", "deepspeed"),
+)
+# Read when these are imported; tests/conftest.py says why.
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}
 MOST_TESTS = 200
 MOST_SECONDS = 30
 """Of the tests that are tried with one fault, without coverage."""
-LIMIT = 600
+LIMIT = 150
 """Seconds after which tests count as failed: the fault may be a loop without end."""
+MOST_BYTES = 16 << 30
+"""Of a process of tests, for the same reason."""
 OPERATIONS: dict[type[ast.operator], str] = {
     **{ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "*"},
 }
@@ -158,7 +172,9 @@ class Suite:
         self.data.read()
         measured = [Path(name) for name in self.data.measured_files()]
         self.files = sorted(
-            path.relative_to(ROOT).as_posix() for path in measured if path.is_relative_to(ROOT)
+            path.relative_to(ROOT).as_posix()
+            for path in measured
+            if path.is_relative_to(ROOT) and path.suffix == ".py"
         )
         self.seconds: dict[str, float] = defaultdict(float)
         with seconds.open(newline="") as file:
@@ -222,27 +238,21 @@ class Checkout:
 
     def failing(self, tests: Sequence[str]) -> str:
         """The first of these tests that fails, or nothing."""
-        flags = ["-x", "-q", "--no-header", "-rfE", "-p", "no:cacheprovider"]
-        environment = os.environ | {"PYTHONPATH": str(self.folder / "src")}
-        with tempfile.TemporaryFile("w+") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *flags, *tests],
-                cwd=self.folder,
-                env=environment,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-            try:
-                code = process.wait(LIMIT)
-            except subprocess.TimeoutExpired:
+        with tempfile.TemporaryDirectory() as folder:
+            output = Path(folder) / "output"
+            process = FORKED.Process(target=run_tests, args=(self.folder, output, tuple(tests)))
+            process.start()
+            process.join(LIMIT)
+            if process.is_alive():
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                process.join()
                 return f"still at work after {LIMIT} s"
-            output.seek(0)
-            text = output.read()
+            text = output.read_text()
+        code = process.exitcode
         failed = re.search(r"^(?:FAILED|ERROR) (\S+?)(?:\[|@| |$)", text, re.MULTILINE)
-        return "" if code == 0 else failed[1] if failed else f"pytest ended with {code}"
+        if code and code > 0 and not failed:
+            raise RuntimeError(f"no test failed, and pytest ended with {code}: {text}")
+        return "" if code == 0 else failed[1] if failed else f"killed by signal {-code}"
 
     def try_out(self, fault: Fault, tests: Sequence[str]) -> Fault:
         """The fault with the test that finds it: one that fails with it, and passes without it."""
@@ -268,6 +278,24 @@ class Checkout:
             os.utime(path, (times.st_atime, times.st_mtime))
 
 
+def run_tests(folder: Path, output: Path, tests: Sequence[str]) -> None:
+    """In a process that has the packages of others imported, and of a checkout nothing yet."""
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    for stream in (1, 2):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    os.chdir(folder)
+    paths = [str(folder), str(folder / "src")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    sys.path[:0] = paths
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]
+    flags = ["-x", "-q", "--no-header", "-rfE", "-p", "no:cacheprovider"]
+    # Some of these packages are plugins of pytest, whose assertions nobody reads.
+    flags += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    sys.exit(pytest.main([*flags, *tests]))
+
+
 def faults_in(table: Path) -> list[Fault]:
     """The faults of a table that were found."""
     with table.open(newline="") as file:
@@ -284,7 +312,7 @@ def faults_in(table: Path) -> list[Fault]:
 def run(faults: Iterator[Fault], suite: Suite, number: int, jobs: int) -> Iterator[Fault]:
     """Try faults, so many at a time, until so many are found or there are no more."""
     found = 0
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(jobs, FORKED) as pool:
         checkouts = [Checkout(Path(folder) / str(job)) for job in range(jobs)]
         while found < number and (batch := list(itertools.islice(faults, jobs))):
             tests = [suite.tests_of(fault) for fault in batch]
@@ -301,6 +329,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="faults at a time (2)")
     parser.add_argument("--out", type=Path, default=Path("mutants.csv"))
     options = parser.parse_args()
+    os.environ |= ENVIRONMENT
+    for package in PRELOAD:
+        importlib.import_module(package)
     suite = Suite(ROOT / ".coverage", ROOT / ".test-seconds.csv")
     faults = iter(faults_in(options.faults)) if options.faults else suite.draw(options.seed)
     tried = []
