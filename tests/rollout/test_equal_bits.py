@@ -150,6 +150,12 @@ PARTS: Mapping[str, tuple[str, Options]] = {
         ),
     ),
 }
+# A part of async that is not about lag itself.
+WITHOUT_LAG = [
+    part
+    for part, (_, options) in PARTS.items()
+    if "mode=async" in options and not any("lag_probabilities" in option for option in options)
+]
 OFTEN = {(part, executors) for part, (executors, _) in PARTS.items()}
 
 
@@ -191,6 +197,16 @@ def test_the_run_beside_which_nothing_works_is_the_simulation(finished: Finished
         assert finished(*options, "mode=async", INLINE) == finished(*options, f"mode={mode}")
     episodes = (*SHORT, *ASK, SMALL)
     assert finished(*episodes, *FRESH, INLINE) == finished(*episodes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", WITHOUT_LAG)
+def test_a_part_without_lag_is_sync(
+    finished: Finished, files: Callable[[str], str], part: str
+) -> None:
+    rest = [option for option in PARTS[part][1] if not option.startswith("mode")]
+    options = (*SHORT, *map(files, rest))
+    assert finished(*options, *FRESH) == finished(*options, "mode=sync")
 
 
 @pytest.mark.slow
