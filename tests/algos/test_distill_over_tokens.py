@@ -194,7 +194,7 @@ def test_old_samples_decide_and_a_stopped_run_goes_on(
 def test_a_run_comes_nearer_to_its_teacher(make_config: MakeConfig, direction: Direction) -> None:
     named = f"algo.teacher={another_sft(make_config)}"
     config = make_config(
-        *(*SHORT, "run.updates=32", "run.groups_per_update=16", "optim.lr=1e-3"),
+        *(*SHORT, "run.updates=24", "run.groups_per_update=8", "optim.lr=2e-3"),
         *(named, f"algo.kl={direction}"),
     )
     rows, _ = result_of(config)

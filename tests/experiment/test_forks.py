@@ -59,9 +59,7 @@ def runs(tmp_path: Path, parents: Path) -> Runs:
     return Runs(tmp_path, parents)
 
 
-@pytest.mark.parametrize(
-    "mode", names(MODES, ["lagged", "thread", "recycling", "busy", "episodes"])
-)
+@pytest.mark.parametrize("mode", names(MODES, ["thread", "recycling", "busy", "episodes"]))
 def test_a_fork_without_a_change_ends_as_its_parent(
     make_config: MakeConfig, runs: Runs, mode: str
 ) -> None:

@@ -189,9 +189,10 @@ def rows_of(folder: Path) -> int:
     [
         pytest.param("sync", signal.SIGTERM, "update", marks=pytest.mark.slow),
         pytest.param("sync", signal.SIGUSR1, "take", marks=pytest.mark.slow),
-        ("process", signal.SIGTERM, "take"),
-        ("process", signal.SIGUSR1, "update"),
+        pytest.param("process", signal.SIGTERM, "take", marks=pytest.mark.slow),
+        pytest.param("process", signal.SIGUSR1, "update", marks=pytest.mark.slow),
         pytest.param("recycled", signal.SIGTERM, "take", marks=pytest.mark.slow),
+        ("process", signal.SIGUSR1, "take"),
         ("sync", signal.SIGINT, "update"),
     ],
 )
