@@ -101,8 +101,8 @@ def liveness() -> None:
 
 @pytest.fixture
 def costly() -> None:
-    """For files whose tests draw, start programs or servers, or share what takes seconds to make:
-    one worker runs them all."""
+    """For files whose tests train engines, draw, start programs or servers, take seconds in sum, or
+    share what takes seconds to make: one worker runs them all."""
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 FACTS: dict[str, Any] = {
     "command": "train",
     "task": "tldr_nano",

@@ -19,6 +19,8 @@ from rlhf_lab.experiment.planning.layouts.workload import workload_of
 from rlhf_lab.runs.trackers.console import Console
 from tests.support.composed import composed
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 FILES = {
     path.stem: path.read_text(encoding="utf-8")
     for path in sorted((Path(__file__).parents[2] / "conf" / "experiment").glob("*_*.yaml"))

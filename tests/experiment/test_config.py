@@ -42,6 +42,7 @@ REQUIRED = {
 }
 
 
+@pytest.mark.usefixtures("costly")
 @pytest.mark.parametrize(
     "options",
     [
@@ -61,6 +62,7 @@ def test_every_option_composes_into_frozen_parts(config_of: MakeConfig, options:
                 setattr(value, dataclasses.fields(value)[0].name, None)
 
 
+@pytest.mark.usefixtures("costly")
 @pytest.mark.parametrize("algo", sorted(ALGORITHMS))
 def test_algorithms_and_modes_fit_each_other(config_of: MakeConfig, algo: str) -> None:
     config = config_of(f"algo={algo}", "run.passes=2", *REQUIRED.get(f"algo={algo}", []))

@@ -13,6 +13,8 @@ from rlhf_lab.models.scratch import ScratchModel, scratch
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from tests.support.examples import call
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 MODEL = ScratchModel("small", hidden_size=8, num_layers=1, num_heads=1)
 
 

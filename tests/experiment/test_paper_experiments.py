@@ -13,6 +13,8 @@ from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.registry import option_files
 from tests.support.composed import composed
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 # Tables of hyper-parameters and the published code of arXiv:2410.18252; see docs/experiments.md.
 SHARED: dict[str, Any] = {
     "mode.name": "async",

@@ -10,6 +10,8 @@ import pytest
 from rlhf_lab.experiment.round_warnings import RoundWarnings
 from tests.support.examples import call
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 
 def test_a_round_that_is_mostly_left_out_is_reported_once() -> None:
     logged: list[tuple[dict[str, Any], int]] = []

@@ -25,6 +25,8 @@ from rlhf_lab_analysis.sources.folders import read_folder
 from tests.support.composed import composed
 from tests.support.examples import call
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 RECORDED = Path(__file__).parents[1] / "data" / "run_of_0_1"
 Command = Callable[..., int]
 

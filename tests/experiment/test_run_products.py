@@ -19,6 +19,8 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.tables.gather import gather
 from tests.support.examples import call
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 TINY = (
     *("debug=tiny", "task=arithmetic", "reward=task_rule", "sft.steps=4", "eval.snapshots=1"),
     *("run.updates=2", "eval.prompts=4"),

@@ -42,6 +42,8 @@ from tests.support.attention_cases import (
     value_network,
 )
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 

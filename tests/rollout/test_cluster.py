@@ -18,6 +18,8 @@ from rlhf_lab.types.errors import UserError
 from tests.support.variants import tuples
 from tests.support.virtual_files import PLAIN, work
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 
 def taken(found: Simulation) -> list[tuple[int, int, float, float, float]]:
     """Chunk, version, and virtual start, end and taking of each row of the schedule."""

@@ -36,6 +36,8 @@ from tests.support.environments import (
 )
 from tests.support.together import together
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 DECODES = ("lean", "static", "transformers")
 ECHO = Play(Echo, max_turn_tokens=12, max_observation_tokens=40)
 # Long enough for every other row to end its action.

@@ -30,6 +30,8 @@ from tests.support.environments import (
 )
 from tests.support.given_actions import Given, said
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 ECHO = Play(Echo, max_turn_tokens=12, max_observation_tokens=40)
 
 

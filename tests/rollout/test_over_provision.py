@@ -38,6 +38,8 @@ from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import Finished, MakeConfig
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 TINY = ScratchModel("tiny", hidden_size=32, num_layers=2, num_heads=4)
 ROW = Example("row", "a", "b")
 LIMIT = 12

@@ -35,6 +35,8 @@ from rlhf_lab.types.samples import Group
 from tests.rollout.test_lean import GROUPED, KINDS, SPECIAL, Words, chunk, models, of
 from tests.support.recorded_graph import RecordedGraph
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 GPU = pytest.param("cuda", marks=pytest.mark.gpu)
 
 

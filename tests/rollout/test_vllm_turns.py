@@ -31,6 +31,8 @@ from tests.support.environments import EOS, TINY, Echo, Pieces, Play, chunk, tin
 from tests.support.fake_vllm import Mirror
 from tests.support.together import together
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 ECHO = Play(Echo, max_turn_tokens=6, max_observation_tokens=40)
 TEMPERATURE = 0.9
 DRAWING = Drawing(TEMPERATURE, 16, EOS)

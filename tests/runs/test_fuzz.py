@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.fuzz import Case, Example, cases, pristine, tried
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 
 @pytest.mark.parametrize(
     ("case", "reader"),

@@ -20,6 +20,8 @@ from rlhf_lab.runs.live.state import LiveState, RunFollower, view_of
 from rlhf_lab.runs.trackers.console import Console
 from tests.support.live_runs import round_row, write_rounds, write_run
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 RUN_OF_0_1 = Path(__file__).parents[1] / "data" / "run_of_0_1"
 
 

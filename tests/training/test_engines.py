@@ -46,6 +46,8 @@ from tests.support.engine_cases import (
 )
 from tests.support.variants import tuples
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 
 def one_piece() -> SingleEngineOptions:
     return SingleEngineOptions(micro_rows=64, logit_tokens=0)

@@ -32,6 +32,8 @@ from tests.support.engine_cases import ALGOS, RATE, engine, head_weights, policy
 from tests.support.environments import acted, prompt
 from tests.support.episode_rows import manual_logps, manual_values, ragged
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 PLAIN = SingleEngineOptions(micro_rows=64, logit_tokens=0, share_prompts=False)
 # How an engine reads rows, and with which options.
 READS: dict[str, EngineOptions] = {

@@ -31,6 +31,8 @@ from tests.support.engine_cases import ALGOS, batch_of, engine, restore, saved
 from tests.support.examples import FACTS
 from tests.support.survival import exact_rows, outcome
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 COSINE, PROJECTED = "gradient_cosine", "gradient_projected"
 # Half of the updates of a short run are above it.
 BOUND = "optim.max_gradient_cosine=0"

@@ -42,6 +42,8 @@ from tests.support.engine_cases import (
     updates,
 )
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 LOW = SingleEngineOptions(dtype=Precision.bfloat16)
 FULL = SingleEngineOptions()
 

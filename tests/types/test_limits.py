@@ -35,6 +35,8 @@ from tests.support.composed import registered
 from tests.support.examples import call
 from tests.support.variants import names
 
+pytestmark = pytest.mark.usefixtures("costly")
+
 REFUSALS = (UserError, HydraException, OmegaConfBaseException)
 # As they stand in an override; Hydra reads text, lists, truth and numbers out of them.
 VALUES = ("nan", "inf", "-inf", "-1", "0", "1e30", str(10**30), "some", "[1]", "true", "null")
