@@ -5,10 +5,11 @@ import os
 
 __version__ = "0.2.0"
 
-# Threads of OpenMP spin while they wait for each other. Beside another busy process they take the
-# cores that the others need, so they sleep after a short while; at once costs an idle machine more
-# than it saves. Read when torch is loaded.
-os.environ.setdefault("GOMP_SPINCOUNT", "100000")
+# Threads of OpenMP spin while they wait for each other. Beside other busy processes they take the
+# cores that their own side needs: so they sleep after some microseconds, which costs an idle machine
+# nothing that can be measured (docs/speed.md). Read when torch is loaded.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 # Wherever DeepSpeed is installed, transformers imports it, and it warns on every machine without a
 # device. The terminal belongs to the console: of its log only errors are shown.

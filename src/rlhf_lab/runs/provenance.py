@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import resource
@@ -27,6 +28,9 @@ PACKAGES = (
     "hydra-core",
     "omegaconf",
 )
+CGROUPS = Path("/sys/fs/cgroup")
+# How threads of OpenMP wait for each other.
+WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
 def provenance(plugins: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
@@ -100,22 +104,65 @@ def git(folder: Path, *arguments: str) -> str | None:
 
 
 def host() -> dict[str, Any]:
-    """The machine: usable cores, bytes of memory, processor and its kernels, platform."""
+    """The machine: usable cores, bytes of memory, processor and its kernels, how threads wait for
+    each other, platform."""
     return {
         "name": socket.gethostname(),
         "platform": platform.platform(),
         "cpu": cpu_model(),
         "kernels": kernels.facts(),
+        "waiting": {name: os.environ[name] for name in WAITING if name in os.environ},
         "cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, which can be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Cores that this process may use: those that it is pinned to, or fewer where its control group
+    has less time."""
+    pinned = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    return max(1, int(min(pinned, granted_cores())))
+
+
+def granted_cores(groups: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> float:
+    """Seconds of CPU in a second that this process's control group and those above it grant;
+    infinite without a limit, or where there are no control groups.
+
+    groups: the file of the process's groups. root: where the groups' files are.
+    """
+    least = math.inf
+    for line in read_lines(groups):
+        _, controllers, own = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root / controllers
+        # In a container the group's own path leads nowhere, and its files are at the top.
+        inside = top / own.strip("/")
+        for folder in (inside, *inside.parents):
+            if folder.is_relative_to(top):
+                least = min(least, granted_by(folder))
+    return least
+
+
+def granted_by(folder: Path) -> float:
+    """Of one group, by the files of the second version of control groups or of the first."""
+    given = " ".join(read_lines(folder / "cpu.max")) or " ".join(
+        line for name in ("quota", "period") for line in read_lines(folder / f"cpu.cfs_{name}_us")
+    )
+    match given.split():
+        case [quota, period] if quota not in ("max", "-1"):
+            return int(quota) / int(period)
+    return math.inf
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file, none if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
