@@ -122,12 +122,15 @@ def quick_composition() -> None:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Bits depend on the number of threads: every test starts with one."""
+def torch_as_it_was() -> Iterator[None]:
+    """Bits depend on the number of threads: every test starts with one. And on how linear layers
+    are computed: DeepSpeed's third stage replaces their function in the whole process."""
     import torch
 
     torch.set_num_threads(1)
+    linear = torch.nn.functional.linear
     yield
+    torch.nn.functional.linear = linear
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ import os
 __version__ = "0.2.0"
 
 # Threads of OpenMP spin while they wait for each other. Beside other busy processes they take the
-# cores that their own side needs: so they sleep after some microseconds, which costs an idle machine
-# nothing that can be measured (docs/speed.md). Read when torch is loaded.
+# cores that their own side needs: so they sleep after some microseconds, which costs nothing that
+# can be measured on an idle machine (docs/speed.md). Read when torch is loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 

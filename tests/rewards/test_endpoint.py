@@ -554,6 +554,7 @@ def exact(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if not k.startswith(beside)} for row in metrics(folder)]
 
 
+# Three runs: in turns, beside a generator's process, and again from what the judge had said.
 def test_a_run_learns_from_a_judge_and_drops_what_it_cannot_judge(
     make_config: MakeConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
