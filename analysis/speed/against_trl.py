@@ -24,6 +24,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.markdown import publish, split_at_markers
+from rlhf_lab_analysis.speed.clock import rotated
 from rlhf_lab_analysis.speed.inputs import MODELS, SIZES, make_model, make_prompts, specs_of
 from rlhf_lab_analysis.speed.other_load import busy_cores, note
 from rlhf_lab_analysis.speed.result_tables import TRL, part_table, run_table, training_table
@@ -50,10 +51,8 @@ def in_turns(
 ) -> dict[str, list[Timed]]:
     """Every side once a repeat; another one begins each time."""
     found: dict[str, list[Timed]] = {name: [] for name in sides}
-    names = list(sides)
     for repeat in range(repeats):
-        first = repeat % len(names)
-        for name in [*names[first:], *names[:first]]:
+        for name in rotated(list(sides), repeat):
             run = sides[name](spec, folder / f"{spec.name} {name} {repeat}".replace(" ", "-"))
             found[name].append(run)
             console.print(

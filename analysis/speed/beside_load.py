@@ -1,12 +1,13 @@
-"""What a training run takes beside other work on the machine, by how long threads spin.
+"""Wall-clock of a training run on a machine that does other work, by OpenMP's spin count.
 
 python -m rlhf_lab_analysis.speed.beside_load [--busy 0 2 4 6] [--spins 100000 5000] [--repeats 3]
     [--out TABLE.json] [KEY=VALUE ...]
 
-A busy process works for ever. Each run is `rlhf-lab train KEY=VALUE ...` with an empty cache, from
-its start to its end; its stages have two threads. Runs of one repeat come in turns, and another
-setting begins each time. The fair time is that of the run beside nothing, with the first setting
-and of the same repeat, times cores and busy processes over cores.
+A busy process is an endless loop. Each run is `rlhf-lab train KEY=VALUE ...` with an empty cache,
+from its start to its end; its stages have two threads. Within a repeat all settings are timed one
+after the other, and each repeat begins with another setting. The fair time is that of a run of the
+same repeat without busy processes and with the first setting, times (cores + busy processes) /
+cores.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter
 
-from rlhf_lab.runs.provenance import usable_cores
+from rlhf_lab.runs.provenance import WAITING, usable_cores
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.markdown import Table
-from rlhf_lab_analysis.speed.clock import Spread, elapsed
+from rlhf_lab_analysis.speed.clock import Spread, rotated
 from rlhf_lab_analysis.speed.other_load import busy_cores, note
 from rlhf_lab_analysis.speed.program import command, report
 
 RUN = ("task=arithmetic", "model=nano_m", "run.updates=12", "reward=task_rule", "eval=none")
 BUSY = (0, 2, 4, 6)
-# What libgomp counts to before a thread sleeps; DEFAULT leaves it to the product.
+# Values of GOMP_SPINCOUNT; with DEFAULT the package sets its own.
 DEFAULT = "default"
 SPINS = (DEFAULT, "100000", "1000")
 WORK = "while True: pass"
@@ -53,16 +55,17 @@ def busy_processes(number: int) -> Iterator[None]:
 
 def run_seconds(spins: str, words: Sequence[str]) -> float:
     """Wall-clock of a whole run. Raises UserError if it fails."""
-    environment = {key: value for key, value in os.environ.items() if key != "GOMP_SPINCOUNT"}
+    environment = {key: value for key, value in os.environ.items() if key not in WAITING}
     if spins != DEFAULT:
         environment["GOMP_SPINCOUNT"] = spins
     with tempfile.TemporaryDirectory() as folder:
         where = [f"output.cache={folder}/cache", f"output.dir={folder}/run", "output.quiet=true"]
         words = command("train", *RUN, *words, *where)
-        codes: list[int] = []
-        seconds = elapsed(lambda: codes.append(subprocess.run(words, env=environment).returncode))
-    if any(codes):
-        raise UserError(f"the run ended with code {codes[0]}: correct its options")
+        begin = perf_counter()
+        code = subprocess.run(words, env=environment).returncode
+        seconds = perf_counter() - begin
+    if code:
+        raise UserError(f"the run ended with code {code}: correct its options")
     return seconds
 
 
@@ -73,10 +76,9 @@ def measure(
     seconds(spins[0])
     found: list[Seconds] = []
     for repeat in range(repeats):
-        turns = [spins[(repeat + place) % len(spins)] for place in range(len(spins))]
         of_repeat = {}
         for number in busy:
-            for setting in turns:
+            for setting in rotated(spins, repeat):
                 with busy_processes(number):
                     of_repeat[number, setting] = seconds(setting)
         found.append(of_repeat)

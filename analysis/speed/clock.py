@@ -24,6 +24,12 @@ def seconds_of(action: Callable[[], object], trials: int, device: str = "cpu") -
     return [elapsed(action, device) for _ in range(trials + 1)][1:]
 
 
+def rotated(names: Sequence[str], repeat: int) -> list[str]:
+    """The names in their order, another one first in each repeat."""
+    first = repeat % len(names)
+    return [*names[first:], *names[:first]]
+
+
 @dataclass(frozen=True)
 class Spread:
     """Median, smallest and largest of some values."""

@@ -5,9 +5,9 @@ import os
 
 __version__ = "0.2.0"
 
-# Threads of OpenMP spin while they wait for each other. Beside other busy processes they take the
-# cores that their own side needs: so they sleep after some microseconds, which costs nothing that
-# can be measured on an idle machine (docs/speed.md). Read when torch is loaded.
+# Threads of OpenMP spin while they wait at a barrier. On a busy machine a thread that spins holds
+# the core that the thread it waits for needs, so threads sleep after some microseconds
+# (docs/speed.md). Read when torch is loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 

@@ -68,17 +68,8 @@ def test_usable_cores_are_whole_and_at_least_one(
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, {"GOMP_SPINCOUNT"}),
-        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT"}),
-        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY"}),
-    ],
-)
-def test_threads_wait_as_the_user_says_who_says_it(
-    given: dict[str, str], expected: set[str]
-) -> None:
+@pytest.mark.parametrize("given", [{}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "active"}])
+def test_threads_wait_as_the_user_says_who_says_it(given: dict[str, str]) -> None:
     """Set before torch is loaded."""
     program = "import os, sys, rlhf_lab; print((dict(os.environ), 'torch' in sys.modules))"
     environment = {name: text for name, text in os.environ.items() if name not in WAITING} | given
@@ -87,7 +78,7 @@ def test_threads_wait_as_the_user_says_who_says_it(
     )
     found, has_torch = ast.literal_eval(done.stdout)
     assert not has_torch
-    assert {name for name in WAITING if name in found} == expected
+    assert {name for name in WAITING if name in found} == (given.keys() or {"GOMP_SPINCOUNT"})
     assert given.items() <= found.items()
 
 

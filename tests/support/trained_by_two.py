@@ -6,16 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support.engine_cases import SPREAD
 from tests.support.engine_worker import engine_acts, train_alone
 from tests.support.shards_worker import save_alone, shards_acts
 from tests.support.two_ranks import act_together, once
 from tests.support.variants import names
-
-if TYPE_CHECKING:
-    import pytest
 
 # Behind a dash, how rows are read.
 ENGINES = ("fsdp", "fsdp-blocks", "fsdp-causal", "zero0", "zero1", "zero2", "zero3", "zero3-blocks")
@@ -41,11 +38,12 @@ def cases(acts: Collection[str]) -> list[Any]:
     return names(acts, [name for name in OFTEN if name in acts])
 
 
-def trained_by_two(factory: pytest.TempPathFactory, act: str) -> Path:
-    """The folder in which two processes left what they did in this act, with what one did alone."""
+def trained_by_two(cache: Path, act: str) -> Path:
+    """The folder in which two processes left what they did in this act, with what one did alone,
+    beside the session's cache."""
     is_often = act in OFTEN
     chosen = [name for name in ACTS if (name in OFTEN) == is_often]
-    return once(factory, f"trained_by_two_{is_often}", lambda folder: make(folder, chosen))
+    return once(cache.with_name(f"trained_by_two_{is_often}"), lambda folder: make(folder, chosen))
 
 
 def make(folder: Path, acts: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -24,9 +24,6 @@ from rlhf_lab.rollout.ports import LOOPBACK, free_port
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.locks import locked
 from rlhf_lab.training.engines.distributed import Processes, join, leave
-
-if TYPE_CHECKING:
-    import pytest
 
 ROOT = Path(__file__).parents[2]
 # Seconds. Two processes that share a core with others take turns in waiting for each other.
@@ -143,10 +140,8 @@ def seen_of(folder: Path, name: str) -> dict[str, Any]:
     return seen
 
 
-def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """A folder that is filled once a session: the workers of pytest-xdist share it."""
-    base = factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+def once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """A folder that all workers of pytest-xdist share, filled by the first one that asks for it."""
     with locked(folder.with_suffix(".lock")):
         if not folder.exists():
             draft = folder.with_suffix(".draft")

@@ -32,15 +32,13 @@ def lab(*arguments: str, folder: Path, cache: Path, processes: int = 2) -> subpr
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("act", cases(engine_acts(PRESENT)))
-def test_two_processes_train_as_one_does(
-    tmp_path_factory: pytest.TempPathFactory, act: str
-) -> None:
+def test_two_processes_train_as_one_does(cache: Path, act: str) -> None:
     """Losses, norms and the measures of every row, in the rows' order; a checkpoint of one process
     goes on in two, and one of two in one; other weights can be read without a trace.
 
     The first case pays for all: two processes that train by every kind of engine, in one start.
     """
-    folder = trained_by_two(tmp_path_factory, act)
+    folder = trained_by_two(cache, act)
     name, _, algo = act.rpartition("-")
     agrees(name, algo, torch.load(folder / f"single-{algo}.pt"), seen_of(folder, act))
 

@@ -39,12 +39,10 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("act", cases(shards_acts(SHARDED)))
-def test_shards_load_again_with_any_number_of_processes(
-    tmp_path_factory: pytest.TempPathFactory, act: str
-) -> None:
+def test_shards_load_again_with_any_number_of_processes(cache: Path, act: str) -> None:
     """Two go on from two bit for bit, though training went on while the shards were written; one
     from two, and two from one, have equal tensors."""
-    run = trained_by_two(tmp_path_factory, act)
+    run = trained_by_two(cache, act)
     seen = seen_of(run, act)
     same(seen["again"], seen["held"])
     assert seen["losses"][0] == seen["losses"][1]
@@ -66,10 +64,10 @@ def test_shards_load_again_with_any_number_of_processes(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("act", cases(shards_acts(SHARDED)))
 def test_every_process_writes_a_file_and_damage_is_found(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, act: str
+    cache: Path, tmp_path: Path, act: str
 ) -> None:
     copy = tmp_path / "checkpoints"
-    shutil.copytree(trained_by_two(tmp_path_factory, act) / act / "checkpoints", copy)
+    shutil.copytree(trained_by_two(cache, act) / act / "checkpoints", copy)
     shards = sorted((copy / "00000003" / "shards").glob("*.safetensors"))
     assert len(shards) == 2
     assert not (copy / "00000003" / "optimizer.safetensors").exists()

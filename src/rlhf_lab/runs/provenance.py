@@ -118,8 +118,8 @@ def host() -> dict[str, Any]:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: those that it is pinned to, or fewer where its control group
-    has less time."""
+    """Cores that this process may use: those of its CPU affinity, or fewer where the CPU quota of
+    its cgroup is smaller. At least one."""
     pinned = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -127,10 +127,10 @@ def usable_cores() -> int:
 
 
 def granted_cores(groups: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> float:
-    """Seconds of CPU in a second that this process's control group and those above it grant;
-    infinite without a limit, or where there are no control groups.
+    """The smallest CPU quota, in cores, of this process's cgroup and its parents; infinite without
+    a quota or without cgroups.
 
-    groups: the file of the process's groups. root: where the groups' files are.
+    groups: the file that lists the process's cgroups. root: where cgroups are mounted.
     """
     least = math.inf
     for line in read_lines(groups):
@@ -138,7 +138,7 @@ def granted_cores(groups: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS
         if controllers and "cpu" not in controllers.split(","):
             continue
         top = root / controllers
-        # In a container the group's own path leads nowhere, and its files are at the top.
+        # In a container the path may be the host's, and the container's own files are in `top`.
         inside = top / own.strip("/")
         for folder in (inside, *inside.parents):
             if folder.is_relative_to(top):
@@ -147,7 +147,7 @@ def granted_cores(groups: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS
 
 
 def granted_by(folder: Path) -> float:
-    """Of one group, by the files of the second version of control groups or of the first."""
+    """The CPU quota of one cgroup, in cores, from its files of version 2 or 1."""
     given = " ".join(read_lines(folder / "cpu.max")) or " ".join(
         line for name in ("quota", "period") for line in read_lines(folder / f"cpu.cfs_{name}_us")
     )
