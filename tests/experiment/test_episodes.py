@@ -55,7 +55,7 @@ BY_TOKENS = ("mode=partial", "mode.segment_tokens=5", "mode.executor=inline", *S
 SEGMENTS = {"turns": BY_TURNS, "tokens": BY_TOKENS}
 
 
-@pytest.fixture(params=names(sorted(WORLDS), ["ask", "tool"]))
+@pytest.fixture(params=names(sorted(WORLDS), ["tool"]))
 def world(request: pytest.FixtureRequest, sums: Path) -> tuple[str, ...]:
     options = WORLDS[request.param]
     return (*options, f"task.path={sums}") if request.param == "sums" else options
@@ -153,7 +153,7 @@ def test_each_turn_is_of_the_next_version(make_config: MakeConfig) -> None:
     assert last["total/prefill_tokens"] > whole[-1]["total/prefill_tokens"]
 
 
-@pytest.mark.parametrize("ahead", [0, 8])
+@pytest.mark.parametrize("ahead", [pytest.param(0, marks=pytest.mark.slow), 8])
 def test_a_free_run_takes_weights_at_any_token_and_is_replayed(
     make_config: MakeConfig, processes: None, ahead: int
 ) -> None:

@@ -59,7 +59,7 @@ def runs(tmp_path: Path, parents: Path) -> Runs:
     return Runs(tmp_path, parents)
 
 
-@pytest.mark.parametrize("mode", names(MODES, ["thread", "recycling", "busy", "episodes"]))
+@pytest.mark.parametrize("mode", names(MODES, ["thread", "recycling", "episodes"]))
 def test_a_fork_without_a_change_ends_as_its_parent(
     make_config: MakeConfig, runs: Runs, mode: str
 ) -> None:
@@ -145,7 +145,7 @@ def test_postponed_chunks_wait_for_the_version_that_the_new_mode_gives_them(
     [
         ("correction=split", "mode.max_staleness=2"),
         slow("algo=rloo", "optim.lr=1e-2"),
-        ("generator.round_weights=bf16", "shaping.length_weight=0.01"),
+        slow("generator.round_weights=bf16", "shaping.length_weight=0.01"),
     ],
 )
 def test_a_change_acts_from_the_round_on_whichever_checkpoint_serves(

@@ -27,14 +27,23 @@ TINY = (
 )
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a sweep of two runs, started there with paths relative to it."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of two runs, started with relative paths in a folder that was moved since."""
+    folder = tmp_path_factory.mktemp("swept")
     words = ["train", "-m", *TINY, "seed=1,2", "launcher=local"]
-    assert call(*words, "output.cache=cache", monkeypatch=monkeypatch) == 0
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(folder)
+        assert call(*words, "output.cache=cache", monkeypatch=monkeypatch) == 0
+    return folder.rename(folder.with_name("moved"))
+
+
+@pytest.fixture
+def project(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, which is the working folder."""
+    folder = tmp_path / "project"
+    shutil.copytree(swept, folder)
+    monkeypatch.chdir(folder)
     return folder
 
 

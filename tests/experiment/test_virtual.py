@@ -94,7 +94,7 @@ def test_a_virtual_run_repeats_and_trains_on_every_prompt_once(make_config: Make
     [
         slow(),
         slow(IN_ORDER),
-        ("mode.when_stale=drop", "mode.max_staleness=1", "mode.extra_rounds=2"),
+        slow("mode.when_stale=drop", "mode.max_staleness=1", "mode.extra_rounds=2"),
         ("cluster.failure_seconds=3", "cluster.repair_seconds=0.5"),
         slow("cluster.weight_update=in_flight", "cluster.round_seconds=0.5"),
         ("cluster.weight_update=interrupt", "cluster.round_seconds=0.5"),

@@ -345,7 +345,7 @@ def test_resuming_a_run_that_goes_on_or_is_finished(
     [
         slow("mode.executor=thread"),
         slow("mode.executor=thread", "mode.weights=latest_per_token"),
-        (
+        slow(
             "mode.executor=thread",
             "mode.when_stale=drop",
             "mode.max_staleness=0",
