@@ -19,7 +19,7 @@ if not os.environ.get("RLHF_LAB_GPU_TESTS"):
 # Read when numpy is imported: threads of small problems wait for each other, at the cost of both.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,15 +122,11 @@ def quick_composition() -> None:
 
 
 @pytest.fixture(autouse=True)
-def torch_as_it_was() -> Iterator[None]:
-    """Bits depend on the number of threads: every test starts with one. And on how linear layers
-    are computed: DeepSpeed's third stage replaces their function in the whole process."""
+def one_thread() -> None:
+    """Bits depend on the number of threads: every test starts with one."""
     import torch
 
     torch.set_num_threads(1)
-    linear = torch.nn.functional.linear
-    yield
-    torch.nn.functional.linear = linear
 
 
 @pytest.fixture(scope="session")

@@ -217,7 +217,7 @@ def test_a_grid_has_a_line_per_combination(
     folder = write(tmp_path / "run", sync_rows())
     arguments = [str(folder), "run.passes=1,2", "mode=sync,async"]
     assert COMMAND.run(arguments, Console(quiet=False, is_terminal=False)) == 0
-    title, head, *lines, overlap, heads, cells, advice = capsys.readouterr().out.splitlines()
+    title, head, *lines, overlap, heads, cells, apart, here = capsys.readouterr().out.splitlines()
     assert title == f"plan from {folder}"
     assert [line.split("  ")[0] for line in lines] == [
         "measured",
@@ -233,7 +233,9 @@ def test_a_grid_has_a_line_per_combination(
     assert lines[3].split()[2:] == "4 20.0s 62% 20% 20% 0.75 1".split()
     assert overlap.startswith("overlap") and heads.split()[:2] == ["wall", "ideal"]
     assert cells.startswith("42.0s  32.0s (76%)")
-    assert advice.startswith("  advice: a generator on hardware of its own (mode=async, S=1)")
+    # 32 s of work in turns, 20 s side by side: so much may half of the cores cost.
+    assert "mode=async" in apart and "20.0s, 1.60 times" in apart
+    assert "half of the cores takes less than 1.60 times" in here
 
 
 def test_an_unfinished_run_says_how_far_it_came_and_gets_no_advice(

@@ -24,7 +24,7 @@ from rlhf_lab.runs import forkserver, provenance
 from rlhf_lab.runs.locks import is_free, locked, try_lock
 from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.summaries import RunSummary
-from rlhf_lab.sweeps import child
+from rlhf_lab.sweeps import child, preview
 from rlhf_lab.sweeps.grid import Grid, grid_of, name_of
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.job_rows import COLUMNS, JobRow, cells, counts, title
@@ -216,6 +216,26 @@ def test_a_forecast_prefers_runs_that_are_more_alike_and_says_what_it_does_not_k
     assert forecast_text(nothing, 1, 1).startswith("time and disk: unknown")
     run = RunSummary("r", tmp_path, "finished", {**FACTS, "algo": "b", "mode": "sync"})
     assert similarity(run, wanted()) == 2, "what comes after a difference does not count"
+
+
+@pytest.mark.parametrize(
+    ("number", "widest", "num_jobs", "told"),
+    [
+        (1, 1, 4, "n_jobs=4 runs 4 at a time"),
+        (1, 1, 2, "n_jobs=2 runs 2 at a time"),
+        (2, 2, 9, "2 at a time use 4 of 6 cores: launcher=joblib hydra.launcher.n_jobs=3"),
+        (1, 4, 9, ""),
+        (1, 8, 9, ""),
+        (6, 1, 9, ""),
+        (4, 2, 9, "4 jobs of up to 2 cores on 6 cores slow each other down"),
+    ],
+)
+def test_cores_that_jobs_leave_idle_or_lack_are_told(
+    monkeypatch: pytest.MonkeyPatch, number: int, widest: int, num_jobs: int, told: str
+) -> None:
+    monkeypatch.setattr(preview, "usable_cores", lambda: 6)
+    lines = preview.core_warnings(number, widest, num_jobs)
+    assert [told in line for line in lines] == [True] * bool(told)
 
 
 def test_seconds_of_a_resumed_run_are_those_since_it_was_resumed() -> None:

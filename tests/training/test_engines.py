@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
@@ -270,6 +271,28 @@ def test_gradients_are_left_as_they_are_without_a_largest_norm(
     free, far, near = learnt(0.0), learnt(1e9), learnt(1e-3)
     assert all(torch.equal(free[name], far[name]) for name in free)
     assert any(not torch.equal(free[name], near[name]) for name in free)
+
+
+@pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs rlhf-lab[deepspeed]")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+def test_stage_3_computes_linear_layers_of_its_own_models_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DeepSpeed replaces their function in the whole process, where generators have other bits."""
+    from deepspeed.runtime.zero import partition_parameters
+
+    own, calls = partition_parameters.zero3_linear_wrap, []
+
+    def counted(*tensors: torch.Tensor) -> object:
+        calls.append(len(tensors))
+        return own(*tensors)
+
+    monkeypatch.setattr(partition_parameters, "zero3_linear_wrap", counted)
+    linear = torch.nn.functional.linear
+    trained = engine(DeepSpeedOptions(stage=3), "online_dpo")
+    assert torch.nn.functional.linear is linear
+    updates(trained, "online_dpo", [0])
+    assert calls
 
 
 def test_a_checkpoint_of_another_model_is_refused_by_name_and_shape() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlhf_lab.experiment.generator_devices import num_visible
 from rlhf_lab.runs.provenance import usable_cores
 from rlhf_lab.runs.trackers.console import Console, counted, seconds_text
 from rlhf_lab.sweeps.job import Job, State
@@ -81,22 +82,32 @@ def forecast_text(cost: SweepCost, number: int, side: int) -> str:
 def warnings(
     cost: SweepCost, todo: Sequence[Job], parallelism: Parallelism, root: Path
 ) -> list[str]:
-    """Warn about jobs that would slow each other down, and about a full disk."""
+    """Warn about jobs that would slow each other down, about idle cores, and about a full disk."""
     lines = []
-    widest = max(job.devices for job in todo)
-    if (
-        parallelism.is_here
-        and parallelism.number > 1
-        and parallelism.number * widest > usable_cores()
-    ):
-        lines.append(
-            f"{parallelism.number} jobs of up to {widest} cores on {usable_cores()} cores slow "
-            "each other down: lower hydra.launcher.n_jobs, or the threads of the jobs"
-        )
+    # Where there are GPUs, a job's devices are not cores.
+    if parallelism.is_here and not num_visible():
+        lines += core_warnings(parallelism.number, max(job.devices for job in todo), len(todo))
     disk = next(path for path in (root, *root.absolute().parents) if path.exists())
     if cost.bytes > (free := shutil.disk_usage(disk).free):
         lines.append(f"{disk} has {free / 1e6:.0f} MB free: pass another output.root, or make room")
     return lines
+
+
+def core_warnings(number: int, widest: int, num_jobs: int) -> list[str]:
+    """Warn if `number` jobs at a time, each of up to `widest` cores, need more cores than this
+    machine has, or leave cores idle that further jobs could use."""
+    cores = usable_cores()
+    if number > 1 and number * widest > cores:
+        return [
+            f"{number} jobs of up to {widest} cores on {cores} cores slow each other down: lower "
+            "hydra.launcher.n_jobs, or the threads of the jobs"
+        ]
+    if (fitting := min(cores // widest, num_jobs)) > number:
+        return [
+            f"{number} at a time use {number * widest} of {cores} cores: launcher=joblib "
+            f"hydra.launcher.n_jobs={fitting} runs {fitting} at a time"
+        ]
+    return []
 
 
 def print_jobs(console: Console, planned: Sequence[Job], states: Mapping[str, State]) -> None:

@@ -26,7 +26,7 @@ def overlap(work: Work, max_staleness: int, num_generators: int, actual_wall: fl
     if not num_generators:
         generating = share(work.generating, best.wall)
         bound = f"generation {generating:.0%}, training {1 - generating:.0%}"
-        return Overlap((*close, NOBODY, NOBODY, bound), (from_asynchrony(work, best.wall),))
+        return Overlap((*close, NOBODY, NOBODY, bound), from_asynchrony(work, best.wall))
     waits = (
         f"{duration(best.trainer_wait)} ({best.trainer_wait_share:.0%})",
         f"{duration(best.generator_wait)} ({best.generator_wait_share:.0%})",
@@ -47,12 +47,20 @@ def is_generation_bound(best: Timeline) -> bool:
     return best.trainer_wait_share > best.generator_wait_share
 
 
-def from_asynchrony(work: Work, wall: float) -> str:
-    """What one generator beside the trainer would bring."""
+def from_asynchrony(work: Work, wall: float) -> tuple[str, ...]:
+    """What one generator beside the trainer would bring, on other hardware and on the same.
+
+    On the same cores, half of them for each, every second becomes s seconds, where s (from 1 to 2)
+    is how many times as long half of the cores take. The speed-up of other hardware is divided by
+    s.
+    """
     beside = ideal(work, max_staleness=1, num_generators=1).wall
+    factor = share(wall, beside)
     return (
         "a generator on hardware of its own (mode=async, S=1) would ideally take "
-        f"{duration(beside)}, {share(wall, beside):.2f} times as fast"
+        f"{duration(beside)}, {factor:.2f} times as fast",
+        "on the cores of this run, half of them for each, async is faster only if a sync run with "
+        f"half of the cores takes less than {factor:.2f} times as long",
     )
 
 

@@ -6,8 +6,9 @@ import contextlib
 import io
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,42 +43,62 @@ def storage_of(
 
 def make_engine(networks: PolicyWithValues, optim: Optim, options: DeepSpeedOptions) -> Any:
     """DeepSpeed's engine over all parameters, whose optimizer is torch's AdamW."""
-    import deepspeed
-
-    optimizer = adamw(networks.parameters(), optim)
-    buffers = {name: buffer.clone() for name, buffer in networks.named_buffers()}
     # Stage 0 leaves no trace of the norm that it clips by.
     config = settings(options) | {
         "gradient_clipping": optim.max_grad_norm if options.stage else 0.0
     }
-    engine, *_ = deepspeed.initialize(model=networks, optimizer=optimizer, config=config)
-    restore_buffers(networks, buffers)
-    engine.module.eval()
-    return engine
+    return initialized(networks, config, optimizer=adamw(networks.parameters(), optim))
 
 
 def make_reference(
     networks: PolicyWithValues, options: DeepSpeedOptions, rank: int
 ) -> tuple[Any, Reference]:
     """The frozen reference, partitioned where the policy is: its forward pass, and its tensors."""
-    import deepspeed
-
     parameters = dict(networks.tensors())
-    buffers = {name: buffer.clone() for name, buffer in networks.named_buffers()}
     if options.stage < PARTITIONED:
-        networks = networks.to(getattr(torch, options.dtype.value))
-        restore_buffers(networks, buffers)
+        with own_buffers(networks):
+            networks = networks.to(getattr(torch, options.dtype.value))
         return networks, ReplicatedReference(parameters)
-    engine, *_ = deepspeed.initialize(model=networks, config=settings(options))
-    restore_buffers(networks, buffers)
-    engine.module.eval()
+    engine = initialized(networks, settings(options))
     return engine, PartitionedReference(engine, parameters, rank)
 
 
-def restore_buffers(networks: PolicyWithValues, buffers: dict[str, Tensor]) -> None:
-    """Buffers in their own precision: rotary frequencies in bfloat16 would move positions."""
+def initialized(networks: PolicyWithValues, config: dict[str, Any], **more: Any) -> Any:
+    """DeepSpeed's engine over the networks, in evaluation mode.
+
+    Its stage 3 replaces `torch.nn.functional.linear` in the whole process by a function that keeps
+    no gathered weights for the backward pass, and that rounds differently. Only linear layers of
+    these networks get it here: a generator in the same process samples the bits of one in another.
+    """
+    import deepspeed
+
+    linear = torch.nn.functional.linear
+    try:
+        with own_buffers(networks):
+            engine, *_ = deepspeed.initialize(model=networks, config=config, **more)
+        replaced = torch.nn.functional.linear
+    finally:
+        torch.nn.functional.linear = linear
+    if replaced is not linear:
+        for module in networks.modules():
+            if isinstance(module, torch.nn.Linear):
+                vars(module)["forward"] = partial(of_layer, replaced, module)
+    engine.module.eval()
+    return engine
+
+
+def of_layer(linear: Callable[..., Tensor], layer: torch.nn.Linear, values: Tensor) -> Tensor:
+    """What a linear layer makes of the values, by a function of values, weight and bias."""
+    return linear(values, layer.weight, layer.bias)
+
+
+@contextmanager
+def own_buffers(networks: PolicyWithValues) -> Iterator[None]:
+    """Buffers keep their own precision: rotary frequencies in bfloat16 would move positions."""
+    before = {name: buffer.clone() for name, buffer in networks.named_buffers()}
+    yield
     for name, buffer in networks.named_buffers():
-        buffer.data = buffers[name].to(buffer.device)
+        buffer.data = before[name].to(buffer.device)
 
 
 def settings(options: DeepSpeedOptions) -> dict[str, Any]:
