@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import GenerationConfig
+from transformers import GenerationConfig, modeling_utils
 
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.models.causal_lm import load_policy, policy_shape, require_savable, save_policy
@@ -47,6 +48,16 @@ def put(folder: Path, file: str = "config.json", **changes: Any) -> None:
     path = folder / file
     found = json.loads(path.read_text()) if path.is_file() else {}
     path.write_text(json.dumps(found | changes))
+
+
+def test_saving_does_without_deepspeed_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "deepspeed", None)
+    model, tokenizer, unwrap = llama(), TldrNano().tokenizer(), modeling_utils.unwrap_model
+    save_policy(model, tokenizer, tmp_path / "policy")
+    save_reward_model(reward_model_from(model, 1), tokenizer, tmp_path / "reward", 0.0)
+    assert modeling_utils.unwrap_model is unwrap
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_utils
 
 from rlhf_lab.models.heads import with_head
 from rlhf_lab.models.loading import (
@@ -31,6 +31,8 @@ from rlhf_lab.models.sampling import GenerationSettings, saved_generation
 from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
 from rlhf_lab.runs.disk import follow_umask, writing
 from rlhf_lab.types.errors import UserError
+
+UNWRAP = modeling_utils.unwrap_model
 
 
 def load_policy(
@@ -119,10 +121,23 @@ def save_policy(
     """Save a folder that transformers, and `model.path=`, load again bit for bit. settings: the
     run's sampling, written to generation_config.json so that transformers samples alike."""
     model.generation_config = saved_generation(model, tokenizer, settings)
-    with quiet_transformers(), writing(folder):
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+    save_folder(model, tokenizer, folder)
     follow_umask(folder)
+
+
+def save_folder(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Save model and tokenizer as transformers does.
+
+    It has accelerate unwrap the model first, which imports DeepSpeed where that is installed and
+    takes seconds in each process. Models here are never wrapped.
+    """
+    with quiet_transformers(), writing(folder):
+        vars(modeling_utils)["unwrap_model"] = lambda wrapped: wrapped
+        try:
+            model.save_pretrained(folder)
+        finally:
+            vars(modeling_utils)["unwrap_model"] = UNWRAP
+        tokenizer.save_pretrained(folder)
 
 
 def require_savable(model: Any, tokenizer: Any, path: str, settings: GenerationSettings) -> None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
 from transformers.utils import logging as transformers_logging
 
 
@@ -25,9 +24,6 @@ def quiet_transformers() -> Iterator[None]:
     """
     before = transformers_logging.get_verbosity()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    if not torch.cuda.is_available():
-        # Where deepspeed is installed, saving imports it, and it prints that it found no GPU.
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     try:

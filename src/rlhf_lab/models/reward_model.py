@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from rlhf_lab.models.causal_lm import settled
+from rlhf_lab.models.causal_lm import save_folder, settled
 from rlhf_lab.models.loading import (
     load_config_of,
     load_tokenizer_of,
@@ -18,7 +18,6 @@ from rlhf_lab.models.loading import (
     shape_of,
 )
 from rlhf_lab.models.quiet import quiet_transformers
-from rlhf_lab.runs.disk import writing
 from rlhf_lab.types.errors import UserError
 
 OFFSET = "reward_offset"
@@ -41,9 +40,7 @@ def reward_model_from(policy: Any, seed: int, head_std: float = 0.0) -> Any:
 def save_reward_model(model: Any, tokenizer: Any, folder: Path, offset: float) -> None:
     """A folder that transformers loads; the offset travels in its config."""
     setattr(model.config, OFFSET, offset)
-    with quiet_transformers(), writing(folder):
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+    save_folder(model, tokenizer, folder)
 
 
 def load_reward_model(path: str, key: str = "reward.path") -> tuple[Any, Any, float]:
