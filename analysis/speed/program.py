@@ -24,6 +24,7 @@ def run(*words: str) -> None:
 def report(table: Table, path: Path, console: Console) -> None:
     """Print a table, and write its rows as JSON."""
     console.table(table.title, table.columns, table.rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     console.print(f"wrote {path}")

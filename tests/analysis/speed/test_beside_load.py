@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.speed import beside_load
 from rlhf_lab_analysis.speed.beside_load import BUSY, DEFAULT, main, measure, run_seconds, table
 from tests.support.survival import descendants
 
@@ -43,6 +45,17 @@ def test_shares_are_of_the_run_beside_nothing_in_the_same_repeat() -> None:
         ["2", "a", "50.0 [40.0, 60.0]", "1.75 [1.50, 2.00]"],
         ["2", "b", "25.0 [20.0, 30.0]", "0.88 [0.75, 1.00]"],
     ]
+
+
+def test_the_table_is_written_into_a_folder_that_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside_load, "run_seconds", lambda *_: 2.0)
+    path = tmp_path / "new" / "table.json"
+    asked = ["--busy", "0", "--spins", DEFAULT, "--repeats", "1", "--out", str(path)]
+    assert main([*asked, "run.updates=6"]) == 0
+    (row,) = json.loads(path.read_text())
+    assert row["spins"] == DEFAULT and row["seconds"].startswith("2.0")
 
 
 def test_without_a_run_beside_nothing_there_is_no_fair_time(tmp_path: Path) -> None:
