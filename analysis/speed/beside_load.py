@@ -1,7 +1,7 @@
 """Wall-clock of a training run on a machine that does other work, by OpenMP's spin count.
 
-python -m rlhf_lab_analysis.speed.beside_load [--busy 0 2 4 6] [--spins default 100000] [--repeats 3]
-    [--out TABLE.json] [KEY=VALUE ...]
+python -m rlhf_lab_analysis.speed.beside_load [--busy 0 2 4 6] [--spins default 100000]
+    [--repeats 3] [--out TABLE.json] [KEY=VALUE ...]
 
 A busy process is an endless loop. Each run is `rlhf-lab train KEY=VALUE ...` with an empty cache,
 from its start to its end; its stages have two threads. Within a repeat all settings are timed one
