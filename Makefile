@@ -259,7 +259,7 @@ bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table
 bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.speed.sync_async --out $(BENCH)
 
-bench-load: $(INSTALLED)  ## a run beside 0, 2, 4 and 6 busy processes against its fair share, BENCH_OPTIONS='--spins default' (half an hour)
+bench-load: $(INSTALLED)  ## a run beside 0, 2, 4 and 6 busy processes against its fair share, BENCH_OPTIONS='--spins default' (20 minutes)
 	$(BIN)/python -m rlhf_lab_analysis.speed.beside_load --out $(BENCH)/beside_load.json $(BENCH_OPTIONS)
 
 bench-virtual: $(INSTALLED)  ## what the clock of mode=virtual costs, and how well it predicts real async runs (minutes)
