@@ -59,8 +59,8 @@ def from_asynchrony(work: Work, wall: float) -> tuple[str, ...]:
     return (
         "a generator on hardware of its own (mode=async, S=1) would ideally take "
         f"{duration(beside)}, {factor:.2f} times as fast",
-        "on the cores of this run, half of them for each, async is faster only if a sync run with "
-        f"half of the cores takes less than {factor:.2f} times as long",
+        "if it has to share the cores of this run, half of them for each, it is faster only where "
+        f"half of them make a sync run take less than {factor:.2f} times as long",
     )
 
 
