@@ -17,7 +17,7 @@ from rlhf_lab.types.errors import StopRequested, UserError
 from tests.conftest import MakeConfig
 from tests.support.in_memory import memory_of, result_of, run_in_memory
 
-WORDS = [word for word in word_tokenizer().get_vocab() if not word.startswith("<")]
+WORDS = sorted(word for word in word_tokenizer().get_vocab() if not word.startswith("<"))
 SHORT = ("sft.steps=4", "eval=none", "eval.snapshots=0", "run.updates=6", "algo=online_dpo")
 QUARTER = (*SHORT, "run.groups_per_update=4", "run.offline_share=0.25")
 

@@ -42,7 +42,7 @@ from tests.support.survival import outcome
 
 OFFLINE = ("generator=pairs", "algo=online_dpo", "sft.steps=4", "eval=none", "eval.snapshots=0")
 EOS = word_tokenizer().eos_token_id
-WORDS = [word for word in word_tokenizer().get_vocab() if not word.startswith("<")]
+WORDS = sorted(word for word in word_tokenizer().get_vocab() if not word.startswith("<"))
 A, B = WORDS[:2]
 ROW = {"prompt": A, "chosen": f" {B} {A}", "rejected": f" {B}"}
 
