@@ -24,6 +24,7 @@ from transformers import (
 
 from rlhf_lab.models.last_columns import per_query
 from rlhf_lab.rollout.feeds import SegmentRecorder
+from rlhf_lab.rollout.generators import packed_products
 from rlhf_lab.rollout.generators.decoders import decoder_of
 from rlhf_lab.rollout.generators.draw import BLOCK, draw
 from rlhf_lab.rollout.generators.hf import HFGenerator
@@ -110,6 +111,27 @@ def test_both_loops_write_the_same_samples(kind: str, greedy: bool) -> None:
         for mine, theirs in zip(one.samples, other.samples, strict=True):
             assert mine.tokens == theirs.tokens
             assert mine.logps == pytest.approx(theirs.logps, abs=1e-4)
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+@pytest.mark.parametrize("decode", ["transformers", "lean", "static"])
+def test_a_loop_writes_the_same_samples_over_packed_weights(
+    decode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in ("neox", "llama"):
+        plain = generator(models(kind), decode)
+        monkeypatch.setattr(packed_products, "LEAST_BYTES", 0)
+        packed = generator(models(kind), decode)
+        assert len(packed._packed) > len(plain._packed) == 0
+        monkeypatch.undo()
+        for version in (0, 1):
+            weights = of(models(kind), version)
+            weights.state[next(iter(weights.state))] *= 1 - version / 2
+            drawn = [made.generate(weights, chunk(num=8)) for made in (plain, packed)]
+            for one, other in zip(*drawn, strict=True):
+                for mine, theirs in zip(one.samples, other.samples, strict=True):
+                    assert mine.tokens == theirs.tokens
+                    assert mine.logps == pytest.approx(theirs.logps, abs=1e-4)
 
 
 class Asked:

@@ -16,6 +16,7 @@ from rlhf_lab.models.weights import load_weights, with_parameters_in
 from rlhf_lab.rollout.generators.decoders import decoder_of
 from rlhf_lab.rollout.generators.idle_rows import require_idle_rows
 from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
+from rlhf_lab.rollout.generators.packed_products import PackedProducts
 from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens, require_numbers
 from rlhf_lab.rollout.generators.static import StaticDecoder
 from rlhf_lab.rollout.generators.static_writer import StaticWriter
@@ -66,6 +67,7 @@ class HFGenerator:
         self.device = chosen(sampling.device, "generator.device")
         own = sampling.dtype_on(self.device.type, str(model.dtype).removeprefix("torch."))
         self._model = with_parameters_in(model.eval().to(self.device), getattr(torch, own))
+        self._packed = PackedProducts(self._model)
         self._tokenizer = tokenizer
         self._sampling = sampling
         self.max_new_tokens = max_new_tokens
@@ -124,6 +126,7 @@ class HFGenerator:
         with (
             torch_threads(self._sampling.threads),
             torch.inference_mode(),
+            self._packed.in_use(),
             memory_for("generation", f"generator.chunk_groups={self._sampling.chunk_groups}"),
         ):
             yield
