@@ -31,7 +31,7 @@ from rlhf_lab.cli.main import COMMANDS, run_command
 from rlhf_lab.experiment.checks import check, check_data
 from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import typed
-from rlhf_lab.experiment.config_schema import read_own_parts
+from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.plugins import activate, modules_in
 from rlhf_lab.experiment.registry import conf_folder
@@ -105,7 +105,7 @@ def of_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     write_files(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     read_former_names()
-    read_own_parts()
+    register()
     # Extras are installed by whoever uses them.
     monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: object())
     with no_plugins("my_module", "my_guess"):

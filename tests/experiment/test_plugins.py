@@ -13,7 +13,7 @@ from rlhf_lab.cli.explain import explanation
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.experiment import plugins
 from rlhf_lab.experiment.config import typed
-from rlhf_lab.experiment.config_schema import read_own_parts
+from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.own_code import code_of_parts, plugins_of
 from rlhf_lab.experiment.own_parts import own_class
 from rlhf_lab.experiment.registry import group_options
@@ -60,7 +60,7 @@ def test_its_options_are_explained() -> None:
 
 def test_its_parts_compose_with_their_options_checked() -> None:
     plugins.activate([MODULE])
-    read_own_parts()
+    register()
     config = typed(composed(*OWN, "algo.factor=0.25"))
     assert (config.algo.factor, config.task.name, config.reward.name) == (0.25, "sums", "brief")
     with pytest.raises(UserError, match=r"algo\.factor=2\.0 is out of range: choose 0 to 1"):
@@ -69,7 +69,7 @@ def test_its_parts_compose_with_their_options_checked() -> None:
 
 def test_its_code_is_part_of_what_a_run_is(folder: Path) -> None:
     plugins.activate([MODULE])
-    read_own_parts()
+    register()
     config = typed(composed(*OWN))
     (facts,) = plugins_of(config)
     assert (facts["module"], facts["version"]) == (MODULE, None)

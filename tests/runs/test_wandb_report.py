@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlhf_lab.cli.wandb_sync import COMMAND
+from rlhf_lab.cli.sync import COMMAND
 from rlhf_lab.runs.folder import evals
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.wandb import STEP

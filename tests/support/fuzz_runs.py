@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from rlhf_lab.cli import runs, timeline, timeline_page
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.cli.samples import Choice, sample_lines
-from rlhf_lab.cli.wandb_sync import outboxes
+from rlhf_lab.cli.sync import outboxes
 from rlhf_lab.experiment.config import Config, typed
 from rlhf_lab.experiment.evaluate import saved_weights
 from rlhf_lab.experiment.export import versions

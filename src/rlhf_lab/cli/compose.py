@@ -29,7 +29,7 @@ from rlhf_lab.cli.endings import refusals
 from rlhf_lab.cli.status_line import load_libraries
 from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_parts
 from rlhf_lab.experiment.config import Config, plain, typed
-from rlhf_lab.experiment.config_schema import read_own_parts, register
+from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.derived import precision
 from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.own_code import plugins_of
@@ -64,7 +64,6 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
     activate_for(overrides)
     register()
     read_former_names()
-    read_own_parts()
     # Hydra looks for plugins in folders, where an editable install has none.
     for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher, ShippedSweeps):
         Plugins.instance().register(plugin)

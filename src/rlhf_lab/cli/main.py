@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 
 from rlhf_lab.cli.arguments import refuse_secrets
@@ -21,7 +21,7 @@ from rlhf_lab.types.errors import UserError
 # Files of commands, in the order of `rlhf-lab --help`. A new command is a file and a word here.
 MODULES = """
 data train sft label relabel reward_model stages evaluate implicit_reward pipeline sweep runs watch
-samples resume replay fork attribute timeline serve launch export wandb_sync report figures tables
+samples resume replay fork attribute timeline serve launch export sync report figures tables
 compare publication_tables claims plan cluster explain completion
 """.split()
 
@@ -29,13 +29,23 @@ compare publication_tables claims plan cluster explain completion
 COMPLETE = "__complete"
 
 
-def command_in(module: str) -> Command:
-    """The command of a file in this folder."""
-    command: Command = import_module(f"rlhf_lab.cli.{module}").COMMAND
-    return command
+class Commands(Mapping[str, Command]):
+    """The commands by name, that of their file with dashes. A file is imported when its command is
+    asked for, so that one command does not wait for the others."""
+
+    def __getitem__(self, name: str) -> Command:
+        module = dict(zip(self, MODULES, strict=True))[name]
+        command: Command = import_module(f"rlhf_lab.cli.{module}").COMMAND
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return (module.replace("_", "-") for module in MODULES)
+
+    def __len__(self) -> int:
+        return len(MODULES)
 
 
-COMMANDS = {command.name: command for command in map(command_in, MODULES)}
+COMMANDS = Commands()
 
 
 def usage() -> str:

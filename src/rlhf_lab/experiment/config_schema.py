@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, get_type_hints
 
@@ -21,6 +22,7 @@ from rlhf_lab.experiment.plugins import own_parts
 from rlhf_lab.experiment.registry import CLASSES, class_of, plain_options
 
 
+@functools.cache
 def schema_of(part: type) -> type:
     """A mutable twin of a frozen dataclass, which Hydra can override and check by type."""
     hints = get_type_hints(part)
@@ -41,6 +43,7 @@ def has_default(column: dataclasses.Field[Any]) -> bool:
     return column.default is not missing or column.default_factory is not missing
 
 
+@functools.cache
 def tree() -> type:
     """The schema of the whole config. Group nodes are typed by the option that is chosen."""
     hints = get_type_hints(Config)
@@ -57,56 +60,60 @@ def tree() -> type:
     return dataclasses.make_dataclass("ConfigTree", columns)
 
 
-@functools.cache
 def register() -> None:
-    """Give Hydra every schema, `schema` for the tree and `GROUP/schema/NAME` for parts, and every
-    option that is a class with its defaults."""
-    store = ConfigStore.instance()
-    store.store(name="schema", node=tree())
-    for group in CLASSES:
-        schemas = {name: schema_of(class_of(path)) for name, path in CLASSES[group].items()}
-        for name, schema in schemas.items():
-            store.store(group=f"{group}/schema", name=name, node=schema)
-        for name, of in plain_options(group).items():
-            if of in schemas:  # those of plugins are stored when they are looked for
-                store.store(group=group, name=name, node=schemas[of])
-
-
-class StructuredConfigSource(structured_config_source.StructuredConfigSource):  # type: ignore[misc]
-    """Schemas in memory. Those of plugins are imported when they are first looked for: a run needs
-    no plugin but its own. It has the name of Hydra's own class, as FileConfigSource does."""
-
-    def load_config(self, config_path: str) -> ConfigResult:
-        store_own(self.store, config_path)
-        return super().load_config(config_path)
-
-    def is_config(self, config_path: str) -> bool:
-        store_own(self.store, config_path)
-        return bool(super().is_config(config_path))
-
-    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        found = super().list(config_path, results_filter)
-        own = own_parts(config_path) if results_filter is not ObjectType.GROUP else ()
-        return sorted({*found, *own})
-
-
-def store_own(store: ConfigStore, path: str) -> None:
-    """Give Hydra the part of a plugin that a path names: GROUP/NAME or GROUP/schema/NAME."""
-    group, _, name = path.removesuffix(".yaml").partition("/")
-    name = name.removeprefix("schema/")
-    if (target := own_parts(group).get(name)) is not None:
-        node = own_schema(group, name, target)
-        store.store(group=group, name=name, node=node)
-        store.store(group=f"{group}/schema", name=name, node=node)
-
-
-@functools.cache
-def own_schema(group: str, name: str, target: str) -> type:
-    return schema_of(own_class(group, name, target))
-
-
-def read_own_parts() -> None:
-    """Let Hydra find parts of plugins."""
+    """Let Hydra find `schema`, the tree, `GROUP/schema/NAME`, the schemas of parts, and every option
+    that is a class with its defaults."""
+    ConfigStore.instance().store(name="schema", node=tree())
     Plugins.instance()  # which registers Hydra's own sources first
     source = StructuredConfigSource
     SourcesRegistry.instance().types[source.scheme()] = source
+
+
+class StructuredConfigSource(structured_config_source.StructuredConfigSource):  # type: ignore[misc]
+    """Schemas in memory, made and imported when they are first looked for: a run needs few of them.
+    It has the name of Hydra's own class, as FileConfigSource does."""
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        store_part(self.store, config_path)
+        return super().load_config(config_path)
+
+    def is_config(self, config_path: str) -> bool:
+        return part_at(config_path) is not None or bool(super().is_config(config_path))
+
+    def is_group(self, config_path: str) -> bool:
+        return bool(part_names(config_path.rstrip("/"))) or bool(super().is_group(config_path))
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        path = config_path.rstrip("/")
+        names = part_names(path) if results_filter is not ObjectType.GROUP else ()
+        found = super().list(path, results_filter) if super().is_group(path) else ()
+        return sorted({*found, *names})
+
+
+def part_names(group: str) -> Sequence[str]:
+    """The names of the parts in GROUP, those without a file, or in GROUP/schema."""
+    group, _, rest = group.partition("/")
+    if rest:
+        return (*CLASSES.get(group, ()), *own_parts(group)) if rest == "schema" else ()
+    return tuple(plain_options(group))
+
+
+def part_at(path: str) -> tuple[str, str] | None:
+    """The group of the part at GROUP/NAME or GROUP/schema/NAME, and the name of its class there;
+    None where there is no part."""
+    group, _, name = path.rstrip("/").removesuffix(".yaml").partition("/")
+    of = name.removeprefix("schema/")
+    if of == name:
+        of = plain_options(group).get(name, "")
+    return (group, of) if of in CLASSES.get(group, ()) or of in own_parts(group) else None
+
+
+def store_part(store: ConfigStore, path: str) -> None:
+    """Give Hydra the part at a path, if there is one."""
+    if (part := part_at(path)) is None:
+        return
+    group, of = part
+    own = own_parts(group).get(of)
+    node = schema_of(own_class(group, of, own) if own else class_of(CLASSES[group][of]))
+    folder, _, name = path.removesuffix(".yaml").rpartition("/")
+    store.store(group=folder, name=name, node=node)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from rlhf_lab.experiment.config_schema import register
+from rlhf_lab.experiment.config_schema import register, schema_of
+from rlhf_lab.experiment.registry import CLASSES, class_of
 
 register()
+for parts in CLASSES.values():
+    for path in parts.values():
+        schema_of(class_of(path))

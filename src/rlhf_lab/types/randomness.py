@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def stable_hash(*parts: int | str) -> int:
@@ -24,5 +26,7 @@ def uniforms(seed: int, prompt_id: int, sample: int, count: int) -> np.ndarray:
 
     Counter-based (Philox): a longer request begins with the numbers of a shorter one.
     """
+    import numpy as np  # commands that only read or refuse wait for no numpy
+
     key = stable_hash(seed, prompt_id, sample)
     return np.random.Generator(np.random.Philox(key=key)).random(count)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.cli import wandb_sync
-from rlhf_lab.cli.wandb_sync import OFFLINE
+from rlhf_lab.cli import sync
+from rlhf_lab.cli.sync import OFFLINE
 from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.identity import TrackedRun
@@ -60,7 +60,7 @@ def write_no_file_of_wandb(folder: Path, state: str) -> None:
 
 
 def call(*arguments: str | Path) -> int:
-    return wandb_sync.COMMAND.run([str(argument) for argument in arguments], Console(quiet=False))
+    return sync.COMMAND.run([str(argument) for argument in arguments], Console(quiet=False))
 
 
 # Three files by wandb itself, and two sendings by its own command.
@@ -114,7 +114,7 @@ def test_bad_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         call(tmp_path / "absent")
     with pytest.raises(UserError, match="--all: rlhf-lab sync"):
         call(tmp_path, "--all")
-    monkeypatch.setattr(wandb_sync, "find_spec", lambda name: None)
+    monkeypatch.setattr(sync, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'rlhf-lab\[wandb\]'"):
         call(tmp_path)
 
