@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rlhf_lab.experiment import checks_devices
 from rlhf_lab.experiment.build_rollout import config_of_each
-from rlhf_lab.experiment.checks_devices import check_devices
+from rlhf_lab.experiment.checks_devices import check_devices, idle_cores
 from rlhf_lab.experiment.derived import num_gpus
 from rlhf_lab.experiment.generator_devices import generator_devices
 from rlhf_lab.rollout.generators.vllm.make import visible_gpus
@@ -85,3 +86,32 @@ def test_a_generator_in_the_trainers_time_keeps_its_device(
     of_gpus(monkeypatch, 4)
     assert generator_devices(config_of("mode=sync")) == []
     assert num_gpus(config_of("mode=sync", "generator.device=cuda:3")) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "cores", "each"),
+    [
+        (("mode=sync",), 8, 8),
+        (("mode=sync", "generator.threads=8", "engine.threads=8"), 8, None),
+        (("mode=sync",), 1, None),
+        (("mode=async",), 2, None),
+        (("mode=async",), 8, 4),
+        (("mode=async", "mode.num_generators=3"), 8, 2),
+        (("mode=async", "mode.num_generators=3"), 3, None),
+    ],
+)
+def test_cores_that_a_larger_model_leaves_idle_are_named(
+    config_of: MakeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    cores: int,
+    each: int | None,
+) -> None:
+    monkeypatch.setattr(checks_devices, "usable_cores", lambda: cores)
+    config = config_of("engine.device=cpu", *options)
+    assert idle_cores(config, torch.nn.Linear(8, 8)) == ""
+    monkeypatch.setattr(checks_devices, "CACHE_BYTES", 0)
+    advice = idle_cores(config, torch.nn.Linear(8, 8))
+    assert bool(advice) == (each is not None)
+    if each is not None:
+        assert f"engine.threads={each} generator.threads={each} " in advice

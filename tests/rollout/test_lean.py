@@ -120,7 +120,7 @@ def test_a_loop_writes_the_same_samples_over_packed_weights(
 ) -> None:
     for kind in ("neox", "llama"):
         plain = generator(models(kind), decode)
-        monkeypatch.setattr(packed_products, "LEAST_BYTES", 0)
+        monkeypatch.setattr(packed_products, "CACHE_BYTES", 0)
         packed = generator(models(kind), decode)
         assert len(packed._packed) > len(plain._packed) == 0
         monkeypatch.undo()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_products, "LEAST_BYTES", 0)
+    monkeypatch.setattr(packed_products, "CACHE_BYTES", 0)
 
 
 def layers(seed: int = 0) -> nn.Sequential:
@@ -59,7 +59,7 @@ def test_products_are_of_the_weights_that_are_loaded(how: str) -> None:
 
 def test_other_models_keep_their_own_products(monkeypatch: pytest.MonkeyPatch) -> None:
     for model, least in ((layers(), 10**9), (layers().to(torch.bfloat16), 0)):
-        monkeypatch.setattr(packed_products, "LEAST_BYTES", least)
+        monkeypatch.setattr(packed_products, "CACHE_BYTES", least)
         given = torch.ones(2, 48, dtype=model[0].weight.dtype)
         with torch.inference_mode(), PackedProducts(model).in_use():
             inside = model(given)

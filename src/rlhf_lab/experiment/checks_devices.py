@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import num_devices
 from rlhf_lab.experiment.generator_devices import generator_devices
 from rlhf_lab.models.determinism import FIXED_WORKSPACES, WORKSPACE
-from rlhf_lab.models.devices import chosen
+from rlhf_lab.models.devices import CACHE_BYTES, chosen
 from rlhf_lab.rewards.fields import AUTO
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.kernels import require as require_kernels
+from rlhf_lab.runs.provenance import usable_cores
 from rlhf_lab.training.engines.options import Precision
 from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError
@@ -127,3 +130,19 @@ def check_threads(config: Config) -> None:
             "engine.tf32=true with mode.executor=thread: generators that are threads of the "
             "trainer would compute with it now and then; pass mode.executor=process"
         )
+
+
+def idle_cores(config: Config, model: Any) -> str:
+    """Advice where a model that a CPU cannot hold in its caches leaves cores idle; '' where none
+    is. The default is not the machine's number, since bits depend on the number of threads."""
+    is_small = sum(parameter.nbytes for parameter in model.parameters()) < CACHE_BYTES
+    if is_small or world_size() > 1 or chosen(config.engine.device).type != "cpu":
+        return ""
+    cores, used, background = usable_cores(), num_devices(config), config.mode.num_background
+    each = max(1, cores // (1 + background))
+    if used >= each * (1 + background):
+        return ""
+    return (
+        f"this run computes on {used} of {cores} cores; engine.threads={each} "
+        f"generator.threads={each} takes all of them, with other bits"
+    )

@@ -61,8 +61,8 @@ def tree() -> type:
 
 
 def register() -> None:
-    """Let Hydra find `schema`, the tree, `GROUP/schema/NAME`, the schemas of parts, and every option
-    that is a class with its defaults."""
+    """Let Hydra find the tree, `schema`, the schemas of parts, `GROUP/schema/NAME`, and every
+    option that is a class with its defaults."""
     ConfigStore.instance().store(name="schema", node=tree())
     Plugins.instance()  # which registers Hydra's own sources first
     source = StructuredConfigSource

@@ -16,6 +16,7 @@ from rlhf_lab.experiment.build_engine import build_value_model, engine_job
 from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
 from rlhf_lab.experiment.checks import warnings
+from rlhf_lab.experiment.checks_devices import idle_cores
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import num_devices, probe_every, reference_groups, response_tokens
@@ -77,6 +78,8 @@ def learn(
     require_same_logits(config, model, teacher)
     for warning in warnings(config):
         report(f"warning: {warning}")
+    if advice := idle_cores(config, model):
+        report(advice)
     pipe = build_pipeline(config, sources, model, tokenizer, report, should_stop)
     start = state(output.checkpoints.newest(pipe.chunk, report, pipe.restore_prompts))
     begin = start.round if start else 0

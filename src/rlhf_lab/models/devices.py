@@ -13,6 +13,9 @@ from rlhf_lab.types.errors import UserError
 if TYPE_CHECKING:
     import torch
 
+# More than the caches of a CPU hold. A smaller model is read from them: its operations are too
+# short for threads, or another layout of its weights, to save time.
+CACHE_BYTES = 64 * 2**20
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 

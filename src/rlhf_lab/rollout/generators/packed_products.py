@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from rlhf_lab.models.devices import CACHE_BYTES
+
 # Of more rows, arithmetic is what takes the time, and torch's own product is as fast.
 MOST_ROWS = 32
 # Rows that the layout is chosen for.
 ROWS = 8
-# Smaller models are read from the caches of a CPU, where both products take as long.
-LEAST_BYTES = 64 * 2**20
 
 
 class PackedProduct:
@@ -50,7 +50,7 @@ class PackedProduct:
 
 class PackedProducts:
     """Those of a model's linear layers, if it is on a CPU, in float32, and they take at least
-    LEAST_BYTES; of another model none. New weights are packed at their first use."""
+    CACHE_BYTES; of another model none. New weights are packed at their first use."""
 
     def __init__(self, model: Any) -> None:
         layers = [module for module in model.modules() if type(module) is nn.Linear]
@@ -58,7 +58,7 @@ class PackedProducts:
             torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
             and all(layer.weight.device.type == "cpu" for layer in layers)
             and all(layer.weight.dtype is torch.float32 for layer in layers)
-            and sum(layer.weight.nbytes for layer in layers) >= LEAST_BYTES
+            and sum(layer.weight.nbytes for layer in layers) >= CACHE_BYTES
         )
         self._products = [(layer, PackedProduct(layer)) for layer in layers if is_packed]
 
