@@ -7,7 +7,7 @@ from typing import Any
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from rlhf_lab.models.heads import is_tied
+from rlhf_lab.models.heads import with_tying_recorded
 from rlhf_lab.models.loading import shape_of
 from rlhf_lab.types.errors import UserError
 
@@ -37,5 +37,4 @@ def text_part(model: Any, path: str, key: str) -> Any:
     setattr(text, text.base_model_prefix, decoder)
     text.set_output_embeddings(model.get_output_embeddings())
     text.config, text.generation_config = decoder.config, model.generation_config
-    text.config.tie_word_embeddings = is_tied(text)
-    return text
+    return with_tying_recorded(text)
