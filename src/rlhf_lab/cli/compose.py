@@ -128,9 +128,10 @@ def start_run(
     """Start a run, in the main process of those that torchrun may have started, and print what can
     be done with it. run: returns its folder."""
     config, console = checked(cfg)
+    from rlhf_lab.experiment.empty_updates import last_line
     from rlhf_lab.experiment.fork_past import fork_of
     from rlhf_lab.experiment.planning.forecast import require_prompts, require_room
-    from rlhf_lab.models.package import require_weights
+    from rlhf_lab.models.gguf import require_weights
     from rlhf_lab.training.engines.broadcast_engine import STOP
     from rlhf_lab.training.engines.distributed import main_rank
 
@@ -152,6 +153,8 @@ def start_run(
         folder = run(config, console, facts(command, cfg, config, fork))
     if not config.output.log:  # of a sweep's job, whose output nobody watches
         print_next(console, after_run(folder))
+    if line := last_line(folder, config):
+        console.print(line)
 
 
 def config_of_run(folder: Path) -> Config:

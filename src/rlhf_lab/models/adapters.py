@@ -6,6 +6,7 @@ weights under the names of the plain model, without adapters.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlhf_lab.models.heads import is_tied, with_tying_recorded
+from rlhf_lab.models.loading import located, parsed
 from rlhf_lab.models.lora import ALL_LINEAR, Lora, require_peft
 from rlhf_lab.types.errors import UserError
 
@@ -51,6 +54,38 @@ def with_adapters(model: Any, lora: Lora, seed: int) -> Any:
         elif "lora_" in name:
             raise RuntimeError(f"adapter {name} is not trained")
     return model.eval()
+
+
+def merged(model: Any, path: str, key: str, revision: str = "") -> Any:
+    """The model with the adapters of a folder or a repository of the hub in its weights, which are
+    float32: W + scale * B A. A head that is tied gets weights of its own if it, or the embedding,
+    has adapters.
+
+    Raises UserError, naming the option `key`, for adapters that are damaged, of another model, or
+    of a kind that cannot be merged.
+    """
+    require_peft(f"{key}={path}", f"{key}=<a whole model>")
+    from peft import PeftConfig, get_peft_model, get_peft_model_state_dict
+    from peft.utils import load_peft_weights, set_peft_model_state_dict
+
+    name, where = located(path, revision)
+    was_tied = is_tied(model)
+    # What peft warns of is refused below, or mended.
+    with parsed(path, key), warnings.catch_warnings(action="ignore"):
+        adapted = get_peft_model(model, PeftConfig.from_pretrained(name, **where))
+        weights = load_peft_weights(name, device="cpu", **where)
+        loading = set_peft_model_state_dict(adapted, weights)
+        expected = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        if strange := sorted((expected - set(weights)) | set(loading.unexpected_keys)):
+            raise ValueError(f"{strange[0]} is in its files or in its base, not in both")
+        if not hasattr(adapted, "merge_and_unload"):
+            raise ValueError("adapters of this kind have no weights to merge")
+        head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+        if was_tied and (hasattr(head, BASE) or hasattr(embedding, BASE)):
+            plain = getattr(head, BASE, head)
+            plain.weight = torch.nn.Parameter(plain.weight.detach().clone())
+        whole = adapted.merge_and_unload(safe_merge=True).requires_grad_(True)
+    return with_tying_recorded(whole) if was_tied else whole
 
 
 def check_targets(model: Any, lora: Lora) -> dict[str, Any]:

@@ -6,21 +6,24 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_utils
+import torch
+from transformers import AutoModelForCausalLM, modeling_utils
 
+from rlhf_lab.models.adapter_folders import base_of
+from rlhf_lab.models.adapters import merged
+from rlhf_lab.models.gguf import gguf_file, gguf_tokenizer, load_gguf
 from rlhf_lab.models.heads import with_head
 from rlhf_lab.models.loading import (
     load_config_of,
     load_tokenizer_of,
     load_weights_of,
+    located,
     reason,
     require_end_token,
     require_vocabulary,
     shape_of,
 )
-from rlhf_lab.models.package import load_package, package_file
 from rlhf_lab.models.pretrained import (
-    PACKAGE,
     PretrainedModel,
     Tying,
     require_attention,
@@ -29,6 +32,7 @@ from rlhf_lab.models.pretrained import (
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.models.sampling import GenerationSettings, saved_generation
 from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
+from rlhf_lab.models.text_part import text_config, text_part
 from rlhf_lab.runs.disk import follow_umask, writing
 from rlhf_lab.types.errors import UserError
 
@@ -56,21 +60,29 @@ def load_policy(
 
 
 def load_pretrained(model: PretrainedModel, key: str) -> tuple[Any, Any]:
-    """Weights and tokenizer as they were saved."""
-    if model.path.startswith(PACKAGE):
-        with quiet_transformers():
-            return load_package(model)
-    loaded = load_weights_of(
-        AutoModelForCausalLM, model.path, key, model.revision, **model.keywords
-    )
-    return loaded, load_tokenizer_of(model.path, key, model.revision)
+    """Weights and tokenizer as they were saved, adapters in their base."""
+    if file := gguf_file(model, key):
+        return load_gguf(file, model, key)
+    name, where = located(model.path, model.revision)
+    if base := base_of(name, key, where):
+        # Merged in float32, and rounded once.
+        options = {**model.keywords, "dtype": torch.float32}
+        whole = load_weights_of(AutoModelForCausalLM, base.path, base.key, base.revision, **options)
+        loaded = merged(whole, model.path, key, model.revision).to(torch_dtype(model.dtype))
+    else:
+        loaded = load_weights_of(
+            AutoModelForCausalLM, model.path, key, model.revision, **model.keywords
+        )
+    tokenizer = load_tokenizer_of(model.path, key, model.revision)
+    return text_part(loaded, model.path, key), tokenizer
 
 
 def policy_shape(model: ScratchModel | PretrainedModel, task_tokenizer: Any | None) -> Any:
     """The policy without weights: a model on the hub or in a folder from its config alone."""
-    if isinstance(model, ScratchModel) or model.path.startswith(PACKAGE):
+    if isinstance(model, ScratchModel) or gguf_file(model):
         return load_policy(model, task_tokenizer, seed=0)[0]
     config = load_config_of(model.path, "model.path", model.revision)
+    config = text_config(config, model.path, "model.path")
     if model.tie_embeddings is not Tying.as_saved:
         config.tie_word_embeddings = model.tie_embeddings is Tying.tied
     dtype = torch_dtype(model.dtype)
@@ -83,11 +95,8 @@ def load_tokenizer(
     """The tokenizer of `load_policy`, without the weights. key: the option that named it."""
     if isinstance(model, ScratchModel):
         return task_tokenizer if task_tokenizer is not None else refuse_no_tokenizer(model)
-    if model.path.startswith(PACKAGE):
-        file = package_file(model)
-        with quiet_transformers():
-            found = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
-        return with_padding(found)
+    if file := gguf_file(model, key):
+        return with_padding(gguf_tokenizer(file, model.path, key))
     return with_padding(load_tokenizer_of(model.path, key, model.revision))
 
 

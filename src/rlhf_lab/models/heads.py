@@ -39,7 +39,12 @@ def with_head(model: Any, tying: Tying, path: str) -> Any:
             f"model.tie_embeddings=tied, but the head of model.path={path} differs from its "
             "embedding and would be lost: pass model.tie_embeddings=as_saved"
         )
+    return with_tying_recorded(model)
+
+
+def with_tying_recorded(model: Any) -> Any:
+    """The model, whose config has whether its head is tied, so that a saved one is loaded alike."""
     # Models with several configs read the field from that of the text model.
     for config in {id(c): c for c in (model.config, model.config.get_text_config())}.values():
-        config.tie_word_embeddings = tying is Tying.tied
+        config.tie_word_embeddings = is_tied(model)
     return model

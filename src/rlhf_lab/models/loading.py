@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -10,6 +12,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer
 
+from rlhf_lab.models.adapter_folders import base_of
 from rlhf_lab.models.folders import require_config, require_files
 from rlhf_lab.models.quiet import first_line, quiet_transformers
 from rlhf_lab.models.without_weights import WithoutWeights
@@ -27,6 +30,18 @@ def located(path: str, revision: str = "") -> tuple[str, dict[str, str]]:
     return path, {"revision": revision} if revision else {}
 
 
+@contextmanager
+def parsed(path: str, key: str) -> Iterator[None]:
+    """Errors of a package that reads a model in the block, as a UserError that names the option."""
+    try:
+        with quiet_transformers():
+            yield
+    except BaseException as error:
+        if is_shortage(error) or not is_parsers(error):
+            raise
+        raise not_loadable(path, key, error) from error
+
+
 def load_weights_of(kind: Any, path: str, key: str, revision: str = "", **options: Any) -> Any:
     """A model by one of transformers' Auto classes, every one of its parameters from the files.
 
@@ -34,15 +49,8 @@ def load_weights_of(kind: Any, path: str, key: str, revision: str = "", **option
     """
     require_files(path, key)
     name, where = located(path, revision)
-    try:
-        with quiet_transformers():
-            model, loading = kind.from_pretrained(
-                name, output_loading_info=True, **where, **options
-            )
-    except BaseException as error:
-        if is_shortage(error) or not is_parsers(error):
-            raise
-        raise not_loadable(path, key, error) from error
+    with parsed(path, key):
+        model, loading = kind.from_pretrained(name, output_loading_info=True, **where, **options)
     if missing := sorted(loading["missing_keys"]):
         raise UserError(
             f"{key}={path} holds no weights for {', '.join(missing[:3])}, which would be drawn at "
@@ -63,21 +71,23 @@ def require_finite(model: Any, path: str, key: str) -> None:
 
 
 def load_config_of(path: str, key: str, revision: str = "") -> Any:
-    """A model's config. Raises UserError, naming `key`, if there is none."""
-    require_config(path, key)
+    """A model's config, of adapters that of their base. Raises UserError, naming `key`, if there is
+    none."""
     name, where = located(path, revision)
-    try:
-        with quiet_transformers():
-            return AutoConfig.from_pretrained(name, **where)
-    except BaseException as error:
-        if not is_parsers(error):
-            raise
-        raise not_loadable(path, key, error) from error
+    if base := base_of(name, key, where):
+        return load_config_of(base.path, base.key, base.revision)
+    require_config(path, key)
+    with parsed(path, key):
+        return AutoConfig.from_pretrained(name, **where)
 
 
 def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
-    """A tokenizer from a folder or the hub. Raises UserError, naming `key`, if there is none."""
+    """A tokenizer from a folder or the hub, that of their base for adapters without one. Raises
+    UserError, naming `key`, if there is none."""
     name, where = located(path, revision)
+    base = base_of(name, key, where)
+    if base and not base.has_tokenizer:
+        return load_tokenizer_of(base.path, base.key, base.revision)
     try:
         with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(name, **where)
@@ -98,13 +108,8 @@ def shape_of(kind: Any, config: Any, path: str, key: str, **options: Any) -> Any
 
     Raises UserError, naming the option `key`, where the config describes none.
     """
-    try:
-        with quiet_transformers(), WithoutWeights():
-            return kind.from_config(config, **options)
-    except BaseException as error:
-        if is_shortage(error) or not is_parsers(error):
-            raise
-        raise not_loadable(path, key, error) from error
+    with parsed(path, key), WithoutWeights():
+        return kind.from_config(config, **options)
 
 
 def no_tokenizer(path: str, key: str, why: str) -> UserError:

@@ -36,10 +36,11 @@ class Lora:
             )
 
 
-def require_peft() -> None:
-    """Raises UserError, with the line that installs it, where peft is absent."""
+def require_peft(user: str = "model.lora_rank", instead: str = "model.lora_rank=0") -> None:
+    """Raises UserError, with the line that installs it, where peft is absent. user: the option that
+    needs it. instead: what does not."""
     if importlib.util.find_spec("peft") is None:
         raise UserError(
-            "model.lora_rank needs the package peft, which is not installed: run "
-            "pip install 'rlhf-lab[lora]', or pass model.lora_rank=0"
+            f"{user} needs the package peft, which is not installed: run "
+            f"pip install 'rlhf-lab[lora]', or pass {instead}"
         )
