@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rlhf_lab_analysis.markdown import rows_of, split_at_markers
 from torch import Tensor
 
 from rlhf_lab.models.batching import collate
@@ -38,7 +37,8 @@ from rlhf_lab.training.engines.policy_with_values import (
 from rlhf_lab.types.data import Batch
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
-from tests.support.families import FAMILIES, VOCABULARY, Family, model_of
+from rlhf_lab_analysis.markdown import rows_of, split_at_markers
+from tests.support.families import FAMILIES, VOCABULARY, Family
 
 TEMPERATURE = 0.7
 # Rounding in float32, far below what another token's presence changes.
@@ -253,6 +253,39 @@ def cell(way: Way, model: Any, truth: Found) -> Cell:
 def cells(member: Family) -> dict[str, Cell]:
     """A family's row of the matrix."""
     with quiet_transformers():
-        truth = single_rows(model_of(member))
+        truth = single_rows(member.model())
         # A model of its own for each way: some families keep states of the rows that they read.
-        return {name: cell(way, model_of(member), truth) for name, way in WAYS.items()}
+        return {name: cell(way, member.model(), truth) for name, way in WAYS.items()}
+
+
+COLUMNS = ("family", "attention", *WAYS)
+
+
+def line(name: str, row: Mapping[str, Cell]) -> str:
+    """A family's line of the page."""
+    verdicts = [found.verdict.value for found in row.values()]
+    return rows_of(COLUMNS, [(name, FAMILIES[name].attention, *verdicts)])[-1]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.family_matrix")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="families; all of them by default")
+    parser.add_argument(
+        "--docs", type=Path, help="the page whose table is written, of all families"
+    )
+    given = parser.parse_args(arguments)
+    if given.docs:
+        before, after = split_at_markers(given.docs)
+        lines = [*rows_of(COLUMNS, ()), *(line(name, cells(FAMILIES[name])) for name in FAMILIES)]
+        given.docs.write_text("\n".join([before, *lines, "", after]), encoding="utf-8")
+        return
+    for name in given.names or FAMILIES:
+        row = cells(FAMILIES[name])
+        print(line(name, row))  # noqa: T201
+        for way, found in row.items():
+            if found.detail and found.verdict is not Verdict.exact:
+                print(f"  {way}: {found.detail}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
