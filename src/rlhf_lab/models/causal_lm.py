@@ -15,6 +15,7 @@ from rlhf_lab.models.loading import (
     load_weights_of,
     reason,
     require_end_token,
+    require_padded_rows,
     require_vocabulary,
     shape_of,
 )
@@ -52,6 +53,7 @@ def load_policy(
     loaded, tokenizer = load_pretrained(model, key)
     require_vocabulary(loaded, tokenizer, model.path, key)
     require_end_token(tokenizer, model.path, key)
+    require_padded_rows(loaded, model.path, key)
     return settled(with_head(loaded, model.tie_embeddings, model.path)), with_padding(tokenizer)
 
 

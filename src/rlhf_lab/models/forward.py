@@ -247,14 +247,6 @@ def is_splittable(model: Any) -> bool:
     return logits.shape == parts.shape and torch.allclose(logits, parts, rtol=1e-4, atol=1e-5)
 
 
-def attends_to_all(config: Any) -> bool:
-    """Whether every layer has full causal attention (no sliding window), by the model's config."""
-    kinds = getattr(config, "layer_types", None)
-    if kinds:
-        return set(kinds) == {"full_attention"}
-    return getattr(config, "sliding_window", None) is None
-
-
 def num_chunks(num_tokens: int, logit_tokens: int) -> int:
     """Chunks of at most `logit_tokens` response tokens; 0 puts all of them into one."""
     return max(1, math.ceil(num_tokens / logit_tokens)) if logit_tokens else 1

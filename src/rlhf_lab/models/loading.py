@@ -10,7 +10,9 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer
 
+from rlhf_lab.models.agreement import padding_problem
 from rlhf_lab.models.folders import require_config, require_files
+from rlhf_lab.models.layer_stack import stack_of
 from rlhf_lab.models.quiet import first_line, quiet_transformers
 from rlhf_lab.models.without_weights import WithoutWeights
 from rlhf_lab.runs.memory import is_shortage
@@ -162,4 +164,13 @@ def require_end_token(tokenizer: Any, path: str, key: str) -> None:
         raise UserError(
             f"{key}={path}: its tokenizer has no end token, so no answer could ever end: set "
             "eos_token in its tokenizer_config.json"
+        )
+
+
+def require_padded_rows(model: Any, path: str, key: str) -> None:
+    """Raise UserError unless a policy reads rows with padding as it reads each row alone."""
+    if stack_of(model) is None and (problem := padding_problem(model.eval())):
+        raise UserError(
+            f"{key}={path}: rows of {type(model).__name__} cannot be read side by side, because it "
+            f"does not mask their padding ({problem}): pass a model of another family"
         )
