@@ -4,7 +4,7 @@
     python -m tests.support.family_matrix --docs docs/models.md   write the table of the page
 
 The truth is the model's own forward over one row without padding. Texts are longer than every
-window and border of the configs, and prompts have different lengths.
+window of the configs, and as long as rows may be; prompts have different lengths.
 """
 
 from __future__ import annotations
@@ -12,21 +12,25 @@ from __future__ import annotations
 import argparse
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from rlhf_lab_analysis.markdown import rows_of, split_at_markers
 from torch import Tensor
 
 from rlhf_lab.models.batching import collate
+from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.forward import token_rows
 from rlhf_lab.models.last_columns import last_column_stack, response_logps
+from rlhf_lab.models.loading import require_padded_rows
 from rlhf_lab.models.quiet import first_line, quiet_transformers
 from rlhf_lab.rollout.generators.decoders import Decoder, decoder_of
 from rlhf_lab.rollout.generators.idle_rows import require_idle_rows
 from rlhf_lab.rollout.generators.options import Decode
-from rlhf_lab.rollout.generators.plain import PlainDecoder
+from rlhf_lab.rollout.generators.plain import PlainDecoder, RereadingDecoder
 from rlhf_lab.training.engines.policy_with_values import (
     PASS_OUTPUT,
     PassKind,
@@ -37,7 +41,6 @@ from rlhf_lab.training.engines.policy_with_values import (
 from rlhf_lab.types.data import Batch
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
-from rlhf_lab_analysis.markdown import rows_of, split_at_markers
 from tests.support.families import FAMILIES, VOCABULARY, Family
 
 TEMPERATURE = 0.7
@@ -52,8 +55,8 @@ CPU = torch.device("cpu")
 
 
 class Verdict(StrEnum):
-    """exact: as single rows. slower: the product takes a slower way instead. refused: by a
-    UserError, before the first step."""
+    """exact: as single rows. slower: so is the slower way that the product takes instead. refused:
+    by a UserError, before the first step."""
 
     exact = "exact"
     slower = "slower"
@@ -71,15 +74,34 @@ class Cell(NamedTuple):
 
 class Found(NamedTuple):
     """Log-probs of the N response tokens, row after row. gradient: of a weighted sum of them by all
-    weights; None where a way has none."""
+    weights; None where a way has none. is_slow: the product takes this way for want of another."""
 
     logp_N: Tensor
     gradient: Tensor | None = None
+    is_slow: bool = False
 
 
-Read = Callable[[], Found]
-# Raises UserError for a model that is refused; None: a slower way is taken.
-Way = Callable[[Any], Read | None]
+@dataclass(frozen=True)
+class Texts:
+    """Groups of two responses; prompts and responses of all lengths, up to rows of `longest`."""
+
+    longest: int
+
+    @property
+    def prompts(self) -> list[list[int]]:
+        """Of each group."""
+        sizes = (min(size, self.longest // 2) for size in PROMPTS)
+        return [tokens(size, 11 + number) for number, size in enumerate(sizes)]
+
+    @functools.cached_property
+    def batch(self) -> Batch:
+        groups = []
+        for number, (prompt, sizes) in enumerate(zip(self.prompts, RESPONSES, strict=True)):
+            room = self.longest - len(prompt)
+            texts = [tuple(tokens(min(size, room), 5 * number + size)) for size in sizes]
+            samples = tuple(Sample(text, (-1.0,) * len(text), 0, Finish.eos, "") for text in texts)
+            groups.append(Group(Prompt(number, tuple(prompt), Example("", "", "")), samples))
+        return collate(groups, pad_id=0)
 
 
 def tokens(count: int, seed: int) -> list[int]:
@@ -87,16 +109,9 @@ def tokens(count: int, seed: int) -> list[int]:
     return [3 + (seed * seed + 7 * n + n * n) % (VOCABULARY - 3) for n in range(count)]
 
 
-@functools.cache
-def batch() -> Batch:
-    """Groups of two responses; prompts and responses of all lengths."""
-    groups = []
-    for number, (length, sizes) in enumerate(zip(PROMPTS, RESPONSES, strict=True)):
-        texts = [tuple(tokens(size, 5 * number + place)) for place, size in enumerate(sizes, 1)]
-        samples = tuple(Sample(text, (-1.0,) * len(text), 0, Finish.eos, "") for text in texts)
-        prompt = tuple(tokens(length, 11 + number))
-        groups.append(Group(Prompt(number, prompt, Example("", "", "")), samples))
-    return collate(groups, pad_id=0)
+Read = Callable[[Batch], Found]
+# Raises UserError for a model that is refused; None: a slower way is taken.
+Way = Callable[[Any], Read | None]
 
 
 def with_gradient(model: Any, logp_N: Tensor) -> Found:
@@ -109,16 +124,20 @@ def with_gradient(model: Any, logp_N: Tensor) -> Found:
     return Found(logp_N.detach(), torch.cat([part.flatten() for part in parts]))
 
 
-def single_rows(model: Any) -> Found:
+def single_rows(model: Any, batch: Batch) -> Found:
     """The truth."""
-    rows, found = batch(), []
-    for row in range(len(rows)):
-        prompt = rows.prompt_BS[row][rows.prompt_mask_BS[row] > 0]
-        response = rows.response_BT[row][rows.mask_BT[row] > 0]
+    found = []
+    for row in range(len(batch)):
+        prompt, response = prompt_of(batch, row), batch.response_BT[row][batch.mask_BT[row] > 0]
         text = torch.cat([prompt, response]).unsqueeze(0)
         logits_TV = model(input_ids=text, use_cache=False).logits[0, len(prompt) - 1 : -1]
         found.append(chosen_logp(logits_TV, response))
     return with_gradient(model, torch.cat(found))
+
+
+def prompt_of(batch: Batch, row: int) -> Tensor:
+    """The prompt of a row without padding."""
+    return batch.prompt_BS[row][batch.prompt_mask_BS[row] > 0]
 
 
 def chosen_logp(logits_BV: Tensor, token_B: Tensor) -> Tensor:
@@ -127,18 +146,20 @@ def chosen_logp(logits_BV: Tensor, token_B: Tensor) -> Tensor:
     return all_BV.gather(1, token_B.unsqueeze(1)).squeeze(1)
 
 
-def trained(choose: Callable[[PolicyWithValues], bool], layout: PassLayout, **options: Any) -> Way:
+def trained(
+    chooses: Callable[[PolicyWithValues], bool], layout: PassLayout, **options: Any
+) -> Way:
     """How the trainer reads rows in a layout, if its networks choose to. options: of them."""
 
     def way(model: Any) -> Read | None:
         networks = PolicyWithValues(model, None, TEMPERATURE, **options)
 
-        def read() -> Found:
-            columns = networks(token_rows(batch()), PassKind.policy, layout)
+        def read(batch: Batch) -> Found:
+            columns = networks(token_rows(batch), PassKind.policy, layout)
             logp_BT: Any = columns[PASS_OUTPUT.index("logp_BT")]
-            return with_gradient(model, logp_BT[batch().mask_BT > 0])
+            return with_gradient(model, logp_BT[batch.mask_BT > 0])
 
-        return read if choose(networks) else None
+        return read if chooses(networks) else None
 
     return way
 
@@ -147,28 +168,28 @@ def last_columns(model: Any) -> Read | None:
     """How evaluation reads rows."""
     stack = last_column_stack(model)
 
-    def read() -> Found:
+    def read(batch: Batch) -> Found:
         with torch.no_grad():
-            (logp_BT,) = response_logps(model, stack, batch(), [TEMPERATURE])
-        return Found(logp_BT[batch().mask_BT > 0])
+            (logp_BT,) = response_logps(model, stack, batch, [TEMPERATURE])
+        return Found(logp_BT[batch.mask_BT > 0])
 
     return None if stack is None else read
 
 
 def plain_loop(model: Any) -> Read:
-    """The loop of transformers, over its own cache."""
-    decoder, _ = decoder_of(model, Decode.transformers)
-    return functools.partial(written, decoder)
+    """The loop of transformers: over its own cache, or reading rows anew."""
+    return functools.partial(written, decoder_of(model, Decode.transformers)[0])
 
 
 def lean_loop(model: Any) -> Read | None:
     """What `auto` takes on a CPU."""
     decoder, _ = decoder_of(model, Decode.auto)
-    return None if isinstance(decoder, PlainDecoder) else functools.partial(written, decoder)
+    is_own = isinstance(decoder, PlainDecoder | RereadingDecoder)
+    return None if is_own else functools.partial(written, decoder)
 
 
 def static_loop(model: Any) -> Read | None:
-    """What `auto` takes on a GPU; where it is refused by name, that is the plain loop."""
+    """What `auto` takes on a GPU, and else that of transformers; here it is asked for by name."""
     try:
         decoder, _ = decoder_of(model, Decode.static)
     except UserError:
@@ -177,40 +198,42 @@ def static_loop(model: Any) -> Read | None:
 
 
 def idle_rows(model: Any) -> Read | None:
-    """Rows that wait for their environments; where that is refused, they wait together."""
+    """Rows that wait for their environments one by one, where that is not refused."""
     decoder, _ = decoder_of(model, Decode.auto)
     try:
         require_idle_rows(model, decoder)
     except UserError:
         return None
-    return functools.partial(written, decoder, waits=True)
+    return functools.partial(written, decoder, idle=IDLE)
 
 
-def written(decoder: Decoder, waits: bool = False) -> Found:
-    """What a decode loop finds for the same tokens. Rows that ended leave it."""
-    rows, room = batch(), batch().response_BT.shape[1]
-    length_B = (rows.mask_BT > 0).sum(dim=1)
-    row_B, done_B = torch.arange(len(rows)), torch.zeros(len(rows), dtype=torch.long)
-    logp_BT = torch.zeros(rows.mask_BT.shape)
-    prompts = [tokens(length, 11 + number) for number, length in enumerate(PROMPTS)]
+def written(decoder: Decoder, batch: Batch, idle: int = 0) -> Found:
+    """What a decode loop finds for the tokens of a batch. Rows that ended leave it. idle: each row
+    waits at one in so many steps; 0: never."""
+    room, repeats = batch.response_BT.shape[1], len(RESPONSES[0])
+    length_B = (batch.mask_BT > 0).sum(dim=1)
+    row_B, done_B = torch.arange(len(batch)), torch.zeros(len(batch), dtype=torch.long)
+    logp_BT = torch.zeros(batch.mask_BT.shape)
+    prompts = [prompt_of(batch, row).tolist() for row in range(0, len(batch), repeats)]
     steps = 0
     with torch.inference_mode():
-        logits_BV = decoder.begin(prompts, len(RESPONSES[0]), room, idle_steps=room)
+        logits_BV = decoder.begin(prompts, repeats, room, idle_steps=room if idle else 0)
         while True:
-            token_B = rows.response_BT[row_B, done_B]
+            token_B = batch.response_BT[row_B, done_B]
             logp_BT[row_B, done_B] = chosen_logp(logits_BV, token_B)
             kept = (done_B + 1 < length_B[row_B]).nonzero().squeeze(1)
             if not len(kept):
-                return Found(logp_BT[rows.mask_BT > 0])
+                break
             if len(kept) < len(row_B):
                 decoder.keep(kept)
                 row_B, done_B, token_B = row_B[kept], done_B[kept], token_B[kept]
             steps += 1
-            is_idle_B = (row_B + steps) % IDLE == 0 if waits else torch.zeros_like(row_B)
-            idle = [bool(one) for one in is_idle_B]
-            before_BV, logits_BV = logits_BV[kept], decoder.step(token_B, idle if waits else ())
-            logits_BV = torch.where(is_idle_B.bool().unsqueeze(1), before_BV, logits_BV)
-            done_B = done_B + 1 - is_idle_B.long()
+            waits_B = (row_B + steps) % idle == 0 if idle else row_B < 0
+            before_BV = logits_BV[kept]
+            after_BV = decoder.step(token_B, waits_B.tolist() if idle else ())
+            logits_BV = torch.where(waits_B.unsqueeze(1), before_BV, after_BV)
+            done_B = done_B + 1 - waits_B.long()
+    return Found(logp_BT[batch.mask_BT > 0], is_slow=isinstance(decoder, RereadingDecoder))
 
 
 PADDED, PACKED = PassLayout(1, False), PassLayout(1, True)
@@ -223,20 +246,20 @@ WAYS: Mapping[str, Way] = {
     "chunked": trained(lambda networks: networks.is_splittable, PassLayout(3, False)),
     "shared": trained(lambda networks: networks.is_packable, PACKED, shares_prompts=True),
     "last columns": last_columns,
-    "maskless": trained(lambda n: n.plain_rows is Rows.causal, PADDED, maskless_on=CPU),
-    "shared, maskless": trained(
+    "no masks": trained(lambda n: n.plain_rows is Rows.causal, PADDED, maskless_on=CPU),
+    "shared, no masks": trained(
         lambda networks: networks.is_packable, PACKED, shares_prompts=True, maskless_on=CPU
     ),
 }
 
 
-def cell(way: Way, model: Any, truth: Found) -> Cell:
+def cell(way: Way, model: Any, batch: Batch, truth: Found) -> Cell:
     """The verdict on a way for a model."""
     try:
         read = way(model)
         if read is None:
             return Cell(Verdict.slower)
-        found = read()
+        found = read(batch)
     except UserError as error:
         return Cell(Verdict.refused, str(error))
     except Exception as error:  # what a user would see as a traceback
@@ -245,17 +268,23 @@ def cell(way: Way, model: Any, truth: Found) -> Cell:
     if found.gradient is not None and truth.gradient is not None:
         far = (found.gradient - truth.gradient).abs().max()
         share = float(far / truth.gradient.abs().max())
-    is_exact = nats <= NATS and share <= SHARE
-    detail = f"{nats:.1e} nats, {share:.1e} of the gradient"
-    return Cell(Verdict.exact if is_exact else Verdict.wrong, detail)
+    if not (nats <= NATS and share <= SHARE):
+        return Cell(Verdict.wrong, f"{nats:.1e} nats, {share:.1e} of the gradient")
+    return Cell(Verdict.slower if found.is_slow else Verdict.exact)
 
 
 def cells(member: Family) -> dict[str, Cell]:
     """A family's row of the matrix."""
     with quiet_transformers():
-        truth = single_rows(member.model())
+        try:
+            require_padded_rows(member.model(), member.kind, "model.path")
+        except UserError as error:
+            return dict.fromkeys(WAYS, Cell(Verdict.refused, str(error)))
+        longest = longest_row(member.config) or sum(map(max, (PROMPTS, *RESPONSES)))
+        batch = Texts(longest).batch
+        truth = single_rows(member.model(), batch)
         # A model of its own for each way: some families keep states of the rows that they read.
-        return {name: cell(way, member.model(), truth) for name, way in WAYS.items()}
+        return {name: cell(way, member.model(), batch, truth) for name, way in WAYS.items()}
 
 
 COLUMNS = ("family", "attention", *WAYS)
@@ -269,10 +298,8 @@ def line(name: str, row: Mapping[str, Cell]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.support.family_matrix")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="families; all of them by default")
-    parser.add_argument(
-        "--docs", type=Path, help="the page whose table is written, of all families"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="families; default: all of them")
+    parser.add_argument("--docs", type=Path, help="the page whose table of all families to write")
     given = parser.parse_args(arguments)
     if given.docs:
         before, after = split_at_markers(given.docs)
@@ -283,7 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         row = cells(FAMILIES[name])
         print(line(name, row))  # noqa: T201
         for way, found in row.items():
-            if found.detail and found.verdict is not Verdict.exact:
+            if found.detail:
                 print(f"  {way}: {found.detail}")  # noqa: T201
 
 
