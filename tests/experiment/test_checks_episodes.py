@@ -167,6 +167,9 @@ class Loaded:
     def config(self) -> Loaded:
         return self
 
+    def get_text_config(self) -> Loaded:
+        return self
+
 
 def test_the_context_of_a_loaded_model_must_hold_them_too(config_of: MakeConfig) -> None:
     config = config_of("task=tool_arithmetic", "task.max_prompt_tokens=12")

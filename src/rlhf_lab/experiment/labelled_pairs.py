@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
@@ -31,7 +32,7 @@ def as_read(
 
 def within_context(row: dict[str, Any], model: Any, path: str) -> dict[str, Any]:
     """The row, refused if the reward model cannot read it whole."""
-    context = getattr(model.config, "max_position_embeddings", None)
+    context = longest_row(model.config)
     longest = max(len(tokens_of(row, side)) for side in SIDES)
     if context is not None and longest > context:
         raise UserError(

@@ -18,15 +18,21 @@ from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
 from rlhf_lab.experiment.checks import warnings
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import num_devices, probe_every, reference_groups, response_tokens
+from rlhf_lab.experiment.derived import (
+    num_devices,
+    probe_every,
+    reference_groups,
+    response_tokens,
+)
 from rlhf_lab.experiment.round_warnings import RoundWarnings
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.determinism import deterministic
-from rlhf_lab.models.devices import release_unused
+from rlhf_lab.models.devices import chosen, release_unused
 from rlhf_lab.models.reward_model import reward_model_shape
 from rlhf_lab.models.token_texts import token_texts
 from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.rewards.options import scoring_paths
+from rlhf_lab.rollout.generators.options import RoundWeights
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.runs.signals import SIGNALS
 from rlhf_lab.training.checkpoint import Checkpoints
@@ -36,6 +42,7 @@ from rlhf_lab.training.engines.distributed import Processes, join, leave
 from rlhf_lab.training.hooks import Hooks
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.loop import Loop
+from rlhf_lab.training.mismatch import MismatchLimit
 from rlhf_lab.types.data import ValueModel, Weights
 from rlhf_lab.types.errors import UserError
 
@@ -91,10 +98,16 @@ def learn(
         ledger = new_ledger(config, sources, model, values, teacher)
         if start:
             ledger.restore(start.ledger, wall)
+        job = engine_job(config, model, values, teacher)
+        if config.engine.share_prompts and (problem := job.networks.packing_problem):
+            report(
+                "a prompt is read again for each of its responses, although engine.share_prompts="
+                f"true: {problem}"
+            )
         loop = Loop(
             algo=config.algo,
             correction=config.correction,
-            engine=stack.enter_context(engine_job(config, model, values, teacher).led()),
+            engine=stack.enter_context(job.led()),
             pipeline=pipe,
             run_options=config.run,
             optim=config.optim,
@@ -116,8 +129,23 @@ def learn(
             token_texts=partial(token_texts, tokenizer),
             finishes_chunks=finishes_chunks,
             left_out={config.fork.round: config.fork.without_rows},
+            mismatch=mismatch_limit(config, str(model.dtype).removeprefix("torch.")),
         )
         return loop.train(start)
+
+
+def mismatch_limit(config: Config, policy_dtype: str) -> MismatchLimit | None:
+    """How far generator and trainer may be apart; None where the config makes them differ, by
+    rounding, kernels or precision. policy_dtype: of its weights."""
+    generator, device = config.generator, chosen(config.engine.device).type
+    is_comparable = generator.draws_samples and not generator.has_own_kernels
+    if not is_comparable or generator.round_weights is not RoundWeights.none:
+        return None
+    own = generator.dtype_on(chosen(generator.device).type, policy_dtype)
+    if own != config.engine.on(device).dtype.value:
+        return None
+    is_half = own != "float32" or (config.engine.tf32 and device == "cuda")
+    return MismatchLimit(is_half, generator.temperature)
 
 
 def run_worker_rank() -> NoReturn:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlhf_lab.models.batching import pad_left, pad_right
 from rlhf_lab.models.borders import borders, longest_row
-from rlhf_lab.models.forward import TokenRows, before_tokens, inputs
+from rlhf_lab.models.forward import TokenRows, before_tokens, body, inputs
 from rlhf_lab.models.quiet import first_line
 from rlhf_lab.runs.memory import is_shortage
 
@@ -27,6 +27,8 @@ VOCABULARY, TOKENS = 8, 5
 # reaches.
 SHORTEST, LONGEST = 6, 64
 RESPONSES = ((3, 1), (2, 4, 3), (1, 5))
+# Config fields of transformers by which a model caps its logits.
+CAPS = ("final_logit_softcapping", "output_logits_soft_cap")
 # How far log-probs of padded rows may be from those of rows alone, as a share of the largest logit.
 PADDED, PADDED_OF_HALVES = 1e-3, 5e-2
 # What models raise that do not take an argument or a shape.
@@ -43,18 +45,18 @@ def tried(test: Callable[[], float]) -> tuple[float, str]:
         return float("inf"), f"{type(error).__name__}: {first_line(error)}"
 
 
-def reads_as_single_rows(body: Any, read: Callable[[Any, TokenRows], Tensor]) -> bool:
+def reads_as_single_rows(network: Any, read: Callable[[Any, TokenRows], Tensor]) -> bool:
     """Whether `read` finds the hidden states before the response tokens, ND, that the model finds
     in each row alone."""
-    return problem_of(body, read) == ""
+    return problem_of(network, read) == ""
 
 
-def problem_of(body: Any, read: Callable[[Any, TokenRows], Tensor]) -> str:
+def problem_of(network: Any, read: Callable[[Any, TokenRows], Tensor]) -> str:
     """Why `read` is not to be taken, in a line; "" if it finds what the model finds in each row
     alone."""
 
     def distance() -> float:
-        own = exact(body)
+        own = exact(network)
         rows = example(own)
         with torch.no_grad():
             alone = single_rows(lambda token_1L: own(token_1L).last_hidden_state, rows)
@@ -86,6 +88,31 @@ def padding_problem(model: Any) -> str:
     return f"log-probs of padded rows are off by {far:.2g} of the largest logit"
 
 
+def is_splittable(model: Any) -> bool:
+    """Whether the logits are exactly the output head applied to the last hidden states.
+
+    Tested on two tokens, because models that scale or cap their logits name that differently. A cap
+    hardly changes small logits, so the known config fields are checked as well.
+    """
+    if any(getattr(model.config, name, None) for name in CAPS):
+        return False
+    head = model.get_output_embeddings()
+    if head is None or not hasattr(model, "base_model") or model.base_model is model:
+        return False
+
+    def distance() -> float:
+        tokens = torch.arange(2, device=next(model.parameters()).device).unsqueeze(0)
+        with torch.no_grad():
+            logits = model(input_ids=tokens, use_cache=False).logits
+            parts = head(body(model)(input_ids=tokens, use_cache=False).last_hidden_state)
+        is_same = logits.shape == parts.shape and torch.allclose(
+            logits, parts, rtol=1e-4, atol=1e-5
+        )
+        return 0.0 if is_same else 1.0
+
+    return tried(distance)[0] == 0
+
+
 def single_rows(read: Callable[[Tensor], Tensor], rows: TokenRows) -> Tensor:
     """What `read` finds before the response tokens, ND, in rows that are read one by one."""
     found = []
@@ -97,13 +124,13 @@ def single_rows(read: Callable[[Tensor], Tensor], rows: TokenRows) -> Tensor:
     return torch.cat(found)
 
 
-def exact(body: Any) -> Any:
+def exact(network: Any) -> Any:
     """The model itself in float32. In half precision, rounding is as large as what another token's
     presence changes: there a model of its class with few layers, one of each kind at least, of
     random float32 weights."""
-    if next(body.parameters()).dtype is torch.float32:
-        return body
-    config = copy.deepcopy(body.config)
+    if next(network.parameters()).dtype is torch.float32:
+        return network
+    config = copy.deepcopy(network.config)
     kinds = list(getattr(config, "layer_types", None) or ())
     layers = max([LAYERS, *(kinds.index(kind) + 1 for kind in kinds)])
     config.num_hidden_layers = min(config.num_hidden_layers, layers)
@@ -112,7 +139,7 @@ def exact(body: Any) -> Any:
     config.vocab_size, config.pad_token_id = VOCABULARY, None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return type(body)(config).float().eval()
+        return type(network)(config).float().eval()
 
 
 def reach(config: Any, written: int) -> int:

@@ -52,7 +52,9 @@ def decoder_of(model: Any, decode: Decode) -> tuple[Decoder, str]:
     far, reason = tried(functools.partial(distance, model, decoder))
     if far <= 1:
         return decoder, ""
-    problem = f"generator.decode={decode.value}: the lean loop of {type(model).__name__} is not taken"
+    problem = (
+        f"generator.decode={decode.value}: the lean loop of {type(model).__name__} is not taken"
+    )
     problem += f": {reason or times(far)}"
     if decode is not Decode.auto:
         raise UserError(f"{problem}; pass generator.decode=transformers")

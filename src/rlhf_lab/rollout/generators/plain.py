@@ -11,7 +11,6 @@ from torch import Tensor
 from rlhf_lab.models.batching import pad_left
 from rlhf_lab.models.forward import positions
 
-
 # What models call their cache, as argument and as result: of attention, or of states alone.
 ATTENTION, STATES = "past_key_values", "cache_params"
 
