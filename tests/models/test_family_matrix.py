@@ -8,29 +8,24 @@ from typing import Any
 
 import pytest
 import torch
+from rlhf_lab_analysis.markdown import BEGIN, END
+from torch import Tensor
 
+from rlhf_lab.models.borders import borders, longest_row
+from rlhf_lab.types.data import Batch
 from rlhf_lab.types.errors import UserError
-from tests.support.families import FAMILIES, SHAPE, TABLE
+from tests.support.families import FAMILIES
 from tests.support.family_matrix import (
-    BEGIN,
-    CPU,
-    END,
-    PACKED,
     PADDED,
-    PROMPTS,
-    RESPONSES,
-    WAYS,
-    Cell,
     Found,
     Read,
+    Texts,
     Verdict,
-    batch,
     cell,
     cells,
     line,
     single_rows,
     trained,
-    written,
 )
 from tests.support.variants import names
 
@@ -51,21 +46,20 @@ OFTEN = (
     "Mamba",
     "RWKV",
 )
+TEXTS = Texts(64)
 
 row_of = functools.cache(lambda name: cells(FAMILIES[name]))
 
 
 @pytest.mark.parametrize("name", OFTEN)
 def test_each_way_is_exact_or_slower_or_refused(name: str) -> None:
-    found = {way: one for way, one in row_of(name).items() if one.verdict not in FINE}
-    assert found == {}
+    assert {way: found for way, found in row_of(name).items() if found.verdict not in FINE} == {}
 
 
 @pytest.mark.pages
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_page_has_what_each_way_finds_and_none_is_wrong(name: str) -> None:
-    found = {way: one for way, one in row_of(name).items() if one.verdict not in FINE}
-    assert found == {}
+def test_the_page_has_what_each_way_finds_and_nothing_is_wrong(name: str) -> None:
+    test_each_way_is_exact_or_slower_or_refused(name)
     assert line(name, row_of(name)) in table(), "python -m tests.support.family_matrix --docs PAGE"
 
 
@@ -78,3 +72,73 @@ def table() -> list[str]:
     """The lines between the page's markers."""
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     return [row for row in lines[lines.index(BEGIN) + 1 : lines.index(END)] if row]
+
+
+def test_every_preset_is_of_a_family() -> None:
+    known = tuple(name for member in FAMILIES.values() for name in member.presets)
+    presets = {path.stem for path in (ROOT / "conf" / "model").glob("*.yaml")} - {"pretrained"}
+    assert presets and [name for name in presets if not name.startswith(known)] == []
+
+
+@pytest.mark.parametrize("name", names(FAMILIES, OFTEN))
+def test_texts_are_longer_than_every_border(name: str) -> None:
+    config = FAMILIES[name].config
+    batch = Texts(longest_row(config) or 64).batch
+    longest = int((batch.prompt_mask_BS.sum(dim=1) + batch.mask_BT.sum(dim=1)).max())
+    assert all(border < longest for border in borders(config))
+    assert longest <= (longest_row(config) or longest)
+
+
+def raised(error: Exception) -> Any:
+    def way(model: Any) -> Read | None:
+        raise error
+
+    return way
+
+
+def shifted(nats: float, share: float) -> Any:
+    """A way that finds the truth but for so much at one token, and of one weight's gradient."""
+
+    def way(model: Any) -> Read:
+        def read(batch: Batch) -> Found:
+            found = single_rows(model, batch)
+            gradient: Any = found.gradient
+            return Found(at_first(found.logp_N, nats), at_first(gradient, share * gradient.max()))
+
+        return read
+
+    return way
+
+
+def at_first(numbers: Tensor, more: float) -> Tensor:
+    """The numbers, the first of them by so much larger."""
+    return torch.cat([numbers[:1] + more, numbers[1:]])
+
+
+@pytest.mark.parametrize(
+    ("way", "verdict"),
+    [
+        (shifted(0.0, 0.0), Verdict.exact),
+        (shifted(0.01, 0.0), Verdict.wrong),
+        (shifted(float("nan"), 0.0), Verdict.wrong),
+        (shifted(0.0, 0.1), Verdict.wrong),
+        (shifted(0.0, float("nan")), Verdict.wrong),
+        (lambda model: None, Verdict.slower),
+        (raised(UserError("model.path=x: not this one")), Verdict.refused),
+        (raised(AttributeError("no such field")), Verdict.error),
+        (trained(lambda networks: True, PADDED), Verdict.exact),
+        (trained(lambda networks: False, PADDED), Verdict.slower),
+    ],
+)
+def test_verdicts(way: Any, verdict: Verdict) -> None:
+    model = FAMILIES["Mistral 0.1"].model()
+    truth = single_rows(model, TEXTS.batch)
+    assert cell(way, model, TEXTS.batch, truth).verdict is verdict
+
+
+def test_a_window_that_is_not_heeded_is_wrong() -> None:
+    model = FAMILIES["Mistral 0.1"].model()
+    truth = single_rows(model, TEXTS.batch)
+    model.config.sliding_window = None
+    found = cell(trained(lambda _: True, PADDED), model, TEXTS.batch, truth)
+    assert found.verdict is Verdict.wrong
