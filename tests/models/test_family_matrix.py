@@ -16,6 +16,7 @@ from rlhf_lab.types.data import Batch
 from rlhf_lab.types.errors import UserError
 from tests.support.families import FAMILIES
 from tests.support.family_matrix import (
+    LONGEST,
     PADDED,
     Found,
     Read,
@@ -46,7 +47,7 @@ OFTEN = (
     "Mamba",
     "RWKV",
 )
-TEXTS = Texts(64)
+TEXTS = Texts(LONGEST)
 
 row_of = functools.cache(lambda name: cells(FAMILIES[name]))
 
@@ -83,7 +84,7 @@ def test_every_preset_is_of_a_family() -> None:
 @pytest.mark.parametrize("name", names(FAMILIES, OFTEN))
 def test_texts_are_longer_than_every_border(name: str) -> None:
     config = FAMILIES[name].config
-    batch = Texts(longest_row(config) or 64).batch
+    batch = Texts(longest_row(config) or LONGEST).batch
     longest = int((batch.prompt_mask_BS.sum(dim=1) + batch.mask_BT.sum(dim=1)).max())
     assert all(border < longest for border in borders(config))
     assert longest <= (longest_row(config) or longest)

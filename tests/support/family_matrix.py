@@ -46,9 +46,10 @@ from tests.support.families import FAMILIES, VOCABULARY, Family
 TEMPERATURE = 0.7
 # Ratios off 1 by a thousandth: rounding in float32 is less, another token's presence changes more.
 NATS, SHARE = 1e-3, 2e-3
-PROMPTS = (14, 3, 9)
+PROMPTS = (50, 3, 9)
 # Responses to each prompt.
-RESPONSES = ((20, 4), (9, 18), (1, 14))
+RESPONSES = ((45, 4), (9, 60), (1, 14))
+LONGEST = max(PROMPTS) + max(map(max, RESPONSES))
 # A row is idle at one in so many steps.
 IDLE = 3
 CPU = torch.device("cpu")
@@ -83,7 +84,8 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Texts:
-    """Groups of two responses; prompts and responses of all lengths, up to rows of `longest`."""
+    """Groups of two responses; prompts and responses of all lengths. longest: tokens of the longest
+    prompt and the longest response together, at most."""
 
     longest: int
 
@@ -97,7 +99,7 @@ class Texts:
     def batch(self) -> Batch:
         groups = []
         for number, (prompt, sizes) in enumerate(zip(self.prompts, RESPONSES, strict=True)):
-            room = self.longest - len(prompt)
+            room = self.longest - len(self.prompts[0])
             texts = [tuple(tokens(min(size, room), 5 * number + size)) for size in sizes]
             samples = tuple(Sample(text, (-1.0,) * len(text), 0, Finish.eos, "") for text in texts)
             groups.append(Group(Prompt(number, tuple(prompt), Example("", "", "")), samples))
@@ -280,8 +282,7 @@ def cells(member: Family) -> dict[str, Cell]:
             require_padded_rows(member.model(), member.kind, "model.path")
         except UserError as error:
             return dict.fromkeys(WAYS, Cell(Verdict.refused, str(error)))
-        longest = longest_row(member.config) or sum(map(max, (PROMPTS, *RESPONSES)))
-        batch = Texts(longest).batch
+        batch = Texts(longest_row(member.config) or LONGEST).batch
         truth = single_rows(member.model(), batch)
         # A model of its own for each way: some families keep states of the rows that they read.
         return {name: cell(way, member.model(), batch, truth) for name, way in WAYS.items()}
