@@ -33,7 +33,7 @@ from rlhf_lab.rollout.generators.hf_turns import HFTurns
 from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.protocols import Answering
-from rlhf_lab.tasks.references import reference_groups
+from rlhf_lab.tasks.references import reference_form, reference_groups
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.reward_protocols import Reward
 from rlhf_lab.types.samples import Group
@@ -135,7 +135,9 @@ def build_evaluator(
     threads = config.eval.threads
     references: list[Group] = []
     if has_references(config):
-        references = reference_groups(prompts, tokenizer, judged_tokens(config))
+        references = reference_groups(
+            prompts, tokenizer, judged_tokens(config), reference_form(config.task)
+        )
     gold = None
     if has_judge(config):
         gold = build_reward(config.judge, config, tokenizer, (), threads, judged_tokens(config))

@@ -25,8 +25,8 @@ def show_examples(config: Config, console: Console, splits: Splits, limits: Limi
 def lines_of(example: Example, name: str, limits: Limits) -> Iterator[str]:
     """The exact text of a prompt, each line after a bar; then its reference and hidden values."""
     note = "as plain text" if example.messages else ""
-    if limits.encode is not None:
-        example, tokens = fit(example, limits.encode, limits.shorten, limits.prompt, limits.render)
+    if limits.read is not None:
+        example, tokens = fit(example, limits.read, limits.shorten, limits.prompt)
         note = f"{len(tokens):,} tokens"
     yield f"the model reads of {name}{f' ({note})' if note else ''}:"
     yield from (f"  | {line}" for line in limits.render(example).split("\n"))

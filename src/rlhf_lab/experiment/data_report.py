@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from rlhf_lab.experiment.build_prompts import (
     build_prompts,
-    prompt_encoder,
+    prompt_reader,
     prompt_renderer,
     prompt_shortener,
 )
@@ -17,12 +18,13 @@ from rlhf_lab.experiment.data_tables import show_tables
 from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.audit import Limits, audit_split
 from rlhf_lab.tasks.overlap import Overlap, overlap
-from rlhf_lab.tasks.prompts import Render, text_of
+from rlhf_lab.tasks.prompts import Read, Render, text_of
 from rlhf_lab.tasks.tables import NoSuchFile
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.samples import Split
+from rlhf_lab.types.samples import Example, Split
 
 # Which split is looked for in which.
 COMPARED = (
@@ -47,7 +49,7 @@ def inspect(config: Config, console: Console) -> None:
         with console.stage(f"read {split.value}", total) as bar:
             audits.append(audit_split(split, examples, limits, config.data, bar.advance))
     overlaps = compare(config, splits, console)
-    show_tables(config, console, audits, overlaps, has_tokens=limits.encode is not None)
+    show_tables(config, console, audits, overlaps, has_tokens=limits.read is not None)
     show_examples(config, console, splits, limits)
     if config.data.out:
         write_copy(config, splits, audits, overlaps, console)
@@ -66,13 +68,20 @@ def readable_splits(config: Config, console: Console) -> Splits:
 
 def limits_of(config: Config, console: Console) -> Limits:
     """How the run would read prompts and references: as plain text if no tokenizer is there."""
-    encode = None
+    read: Read | None = None
+    answer: Read | None = None
     render: Render = text_of
     if config.data.tokens and (tokenizer := tokenizer_of(config, console)) is not None:
-        encode = prompt_encoder(tokenizer)
+        read = prompt_reader(config.task, tokenizer)
+        answer = functools.partial(reference_tokens, tokenizer, chat.form_of(config.task))
         render = prompt_renderer(config.task, tokenizer)
     prompt, response = config.task.max_prompt_tokens, response_tokens(config)
-    return Limits(encode, prompt_shortener(config.task), prompt, response, render)
+    return Limits(read, prompt_shortener(config.task), prompt, response, render, answer)
+
+
+def reference_tokens(tokenizer: Any, form: chat.ChatForm, example: Example) -> list[int]:
+    """Those of an example's reference, with its end token."""
+    return chat.answer_tokens(tokenizer, form, example, example.reference)
 
 
 def tokenizer_of(config: Config, console: Console) -> Any | None:

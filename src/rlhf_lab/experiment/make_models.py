@@ -26,7 +26,7 @@ from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import episode_limits
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.environment import Episodic
-from rlhf_lab.tasks.references import reference_sample
+from rlhf_lab.tasks.references import reference_form, reference_sample
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.stages.calibration import write_calibration
 from rlhf_lab.training.stages.demonstrations import Demonstrations
@@ -112,9 +112,10 @@ def make_reward_model(
     model = reward_model_from(policy, seed, options.head_std)
     shape, by = without_weights(model), stage_engine(config, options)
     stream = build_prompts(config, tokenizer, Split.train, "reward_model")
+    form = reference_form(config.task)
     limit = sft_response_tokens(config)
     references = [
-        [*stream[index].tokens, *reference_sample(stream[index], tokenizer, limit).tokens]
+        [*stream[index].tokens, *reference_sample(stream[index], tokenizer, limit, form).tokens]
         for index in range(REFERENCES)
     ]
     num_trained = len(train) - int(options.drop_share * len(train))

@@ -21,6 +21,7 @@ from rlhf_lab.models.loading import (
 )
 from rlhf_lab.models.package import load_package, package_file
 from rlhf_lab.models.pretrained import (
+    AUTO,
     PACKAGE,
     PretrainedModel,
     Tying,
@@ -32,6 +33,7 @@ from rlhf_lab.models.sampling import GenerationSettings, saved_generation
 from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
 from rlhf_lab.runs.disk import follow_umask, writing
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.text_frame import Marks, TextFrame, marked
 
 UNWRAP = modeling_utils.unwrap_model
 
@@ -54,7 +56,7 @@ def load_policy(
     require_vocabulary(loaded, tokenizer, model.path, key)
     require_end_token(tokenizer, model.path, key)
     require_padded_rows(loaded, model.path, key)
-    return settled(with_head(loaded, model.tie_embeddings, model.path)), with_padding(tokenizer)
+    return settled(with_head(loaded, model.tie_embeddings, model.path)), prepared(tokenizer, model)
 
 
 def load_pretrained(model: PretrainedModel, key: str) -> tuple[Any, Any]:
@@ -89,8 +91,8 @@ def load_tokenizer(
         file = package_file(model)
         with quiet_transformers():
             found = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
-        return with_padding(found)
-    return with_padding(load_tokenizer_of(model.path, key, model.revision))
+        return prepared(found, model)
+    return prepared(load_tokenizer_of(model.path, key, model.revision), model)
 
 
 def settled(model: Any) -> Any:
@@ -102,6 +104,23 @@ def settled(model: Any) -> Any:
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
     return model.eval()
+
+
+def prepared(tokenizer: Any, model: PretrainedModel) -> Any:
+    """The tokenizer with a padding token, and with the start of rows that model.add_bos asks for.
+    Raises UserError for add_bos=true without a BOS token."""
+    found = with_padding(tokenizer)
+    if model.add_bos == AUTO:
+        return found
+    bos = found.bos_token_id
+    has_bos = model.add_bos == "true"
+    if has_bos and bos is None:
+        raise UserError(
+            f"model.add_bos=true, but the tokenizer of model.path={model.path} has no BOS token: "
+            "pass model.add_bos=auto, or set bos_token in its tokenizer_config.json"
+        )
+    marks = Marks((bos,) if has_bos else (), TextFrame(found).ends, in_chats=has_bos)
+    return marked(found, marks)
 
 
 def with_padding(tokenizer: Any) -> Any:

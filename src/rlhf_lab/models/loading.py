@@ -14,10 +14,12 @@ from rlhf_lab.models.agreement import padding_problem
 from rlhf_lab.models.folders import require_config, require_files
 from rlhf_lab.models.layer_stack import stack_of
 from rlhf_lab.models.quiet import first_line, quiet_transformers
+from rlhf_lab.models.sampling import end_tokens
 from rlhf_lab.models.without_weights import WithoutWeights
 from rlhf_lab.runs.memory import is_shortage
 from rlhf_lab.runs.reading import REASON, is_parsers
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.text_frame import framed
 
 MISMATCH = "ignore_mismatched_sizes"
 
@@ -78,7 +80,8 @@ def load_config_of(path: str, key: str, revision: str = "") -> Any:
 
 
 def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
-    """A tokenizer from a folder or the hub. Raises UserError, naming `key`, if there is none."""
+    """A tokenizer from a folder or the hub, marked with the text frame of its model. Raises
+    UserError, naming `key`, if there is none."""
     name, where = located(path, revision)
     try:
         with quiet_transformers():
@@ -91,7 +94,10 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
         raise no_tokenizer(path, key, first_line(error)) from error
     if is_empty:
         raise no_tokenizer(path, key, "its vocabulary is empty")
-    return tokenizer
+    try:
+        return framed(tokenizer, end_tokens(name, where, key))
+    except ValueError as error:
+        raise no_tokenizer(path, key, str(error)) from error
 
 
 def shape_of(kind: Any, config: Any, path: str, key: str, **options: Any) -> Any:

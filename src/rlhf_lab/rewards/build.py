@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -31,10 +30,11 @@ from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rewards.steps import StepsScorer
 from rlhf_lab.rewards.steps_options import StepsReward
 from rlhf_lab.tasks.protocols import Task
-from rlhf_lab.tasks.references import reference_sample
+from rlhf_lab.tasks.references import reference_form, reference_sample
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.reward_protocols import Reward
 from rlhf_lab.types.samples import Group, Sample
+from rlhf_lab.types.text_frame import TextFrame
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class RewardContext:
 
     def reference(self, group: Group) -> Sample:
         """The reference answer to a group's prompt."""
-        return reference_sample(group.prompt, self.tokenizer, self.response_limit)
+        form = reference_form(self.task)
+        return reference_sample(group.prompt, self.tokenizer, self.response_limit, form)
 
 
 def build_scorer(options: Any, context: RewardContext) -> Reward:
@@ -79,7 +80,14 @@ def build_rule(options: RuleReward, context: RewardContext) -> Reward:
 
 def build_function(options: FunctionReward, context: RewardContext) -> Reward:
     judge = FunctionJudge(options.path, options.arguments)
-    return SampleScorer(judge, options.time_limit_s, options.on_error)
+    if not options.special_tokens:
+        return SampleScorer(judge, options.time_limit_s, options.on_error)
+    frame = TextFrame(context.tokenizer)
+
+    def text_of(sample: Sample) -> str:
+        return frame.text(sample.answer, keep_special=True)
+
+    return SampleScorer(judge, options.time_limit_s, options.on_error, text_of)
 
 
 def build_model(options: ModelReward, context: RewardContext) -> Reward:
@@ -109,7 +117,7 @@ def build_steps(options: StepsReward, context: RewardContext) -> Reward:
             f"reward.path={options.path}: it has no single score for every token; pass a decoder "
             "saved as sequence classification with one label"
         )
-    decode = functools.partial(context.tokenizer.decode, skip_special_tokens=True)
+    decode = TextFrame(context.tokenizer).text
     read = steps_encoder(context.tokenizer, own_tokenizer, options.path, decode)
     device = context.device_of(options)
     return StepsScorer(model, offset, options, decode, read, context.threads, device)
