@@ -89,9 +89,10 @@ def check_context(config: Config, model: Any, longest: int = 0) -> None:
     if context is not None and needed > context:
         raise UserError(
             f"task.max_prompt_tokens={config.task.max_prompt_tokens} plus responses of "
-            f"{needed - config.task.max_prompt_tokens} tokens do not fit the model's context of "
-            f"{context} (model={config.model.name}), or the lengths that its positions serve "
-            "without a change: lower task.max_prompt_tokens or generator.max_new_tokens"
+            f"{needed - config.task.max_prompt_tokens} tokens do not fit the {context} "
+            f"tokens that rows of model={config.model.name} may have (its context; where longer "
+            "rows change its rotary positions, as with longrope, those before the change): lower "
+            "task.max_prompt_tokens or generator.max_new_tokens"
         )
 
 

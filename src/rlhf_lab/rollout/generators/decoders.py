@@ -53,9 +53,9 @@ def decoder_of(model: Any, decode: Decode) -> tuple[Decoder, str]:
     if far <= 1:
         return decoder, ""
     problem = (
-        f"generator.decode={decode.value}: the lean loop of {type(model).__name__} is not taken"
+        f"generator.decode={decode.value}: the lean loop is not taken for {type(model).__name__}: "
+        f"{reason or times(far)}"
     )
-    problem += f": {reason or times(far)}"
     if decode is not Decode.auto:
         raise UserError(f"{problem}; pass generator.decode=transformers")
     return PlainDecoder(model), f"{problem}; transformers decodes instead"
