@@ -11,6 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlhf_lab.models.quiet import quiet_transformers
+from rlhf_lab.models.text_part import text_part
 from rlhf_lab.runs.reading import read_yaml
 
 TABLE = read_yaml(Path(__file__).parents[1] / "data" / "families.yaml")
@@ -41,8 +42,8 @@ class Family:
         return AutoConfig.for_model(self.kind, **options)
 
     def model(self) -> Any:
-        """A float32 model in eval mode, the same at each call, with weights far enough from zero
-        that what a token sees shows."""
+        """A float32 model in eval mode as a run loads it, the same at each call, with weights far
+        enough from zero that what a token sees shows."""
         with quiet_transformers(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             made = AutoModelForCausalLM.from_config(self.config).float().eval()
@@ -50,7 +51,7 @@ class Family:
                 for weight in made.parameters():
                     if weight.dim() > 1:
                         weight += 0.15 * torch.randn_like(weight)
-        return made
+            return text_part(made, self.kind, "model.path")
 
 
 FAMILIES = {name: Family(**fields) for name, fields in TABLE["families"].items()}

@@ -38,6 +38,7 @@ from rlhf_lab.training.engines.policy_with_values import (
     PolicyWithValues,
     Rows,
 )
+from rlhf_lab.training.mismatch import LARGEST
 from rlhf_lab.types.data import Batch
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -57,20 +58,24 @@ CPU = torch.device("cpu")
 
 class Verdict(StrEnum):
     """exact: as single rows. slower: so is the slower way that the product takes instead. refused:
-    by a UserError, before the first step."""
+    by a UserError, before the first step. stopped: by one after the first round, in which generator
+    and trainer differ (training/mismatch.py), as one of them alone is exact."""
 
     exact = "exact"
     slower = "slower"
     refused = "refused"
+    stopped = "stopped"
     wrong = "wrong"
     error = "error"
 
 
 class Cell(NamedTuple):
-    """What a way finds for a family. detail: how far off it is, or what was raised."""
+    """What a way finds for a family. detail: how far off it is, or what was raised. nats: how far
+    off its log-probs are."""
 
     verdict: Verdict
     detail: str = ""
+    nats: float = 0.0
 
 
 class Found(NamedTuple):
@@ -254,6 +259,10 @@ WAYS: Mapping[str, Way] = {
     ),
 }
 
+# The ways of the generator, those that neither it nor the trainer takes, and the plain ones.
+LOOPS, ALONE = ("loop", "lean", "static", "idle rows"), ("last columns",)
+PLAIN_LOOP, PLAIN_PASS = "loop", "padded"
+
 
 def cell(way: Way, model: Any, batch: Batch, truth: Found) -> Cell:
     """The verdict on a way for a model."""
@@ -271,7 +280,7 @@ def cell(way: Way, model: Any, batch: Batch, truth: Found) -> Cell:
         far = (found.gradient - truth.gradient).abs().max()
         share = float(far / truth.gradient.abs().max())
     if not (nats <= NATS and share <= SHARE):
-        return Cell(Verdict.wrong, f"{nats:.1e} nats, {share:.1e} of the gradient")
+        return Cell(Verdict.wrong, f"{nats:.1e} nats, {share:.1e} of the gradient", nats)
     return Cell(Verdict.slower if found.is_slow else Verdict.exact)
 
 
@@ -285,7 +294,17 @@ def cells(member: Family) -> dict[str, Cell]:
         batch = Texts(longest_row(member.config) or LONGEST).batch
         truth = single_rows(member.model(), batch)
         # A model of its own for each way: some families keep states of the rows that they read.
-        return {name: cell(way, member.model(), batch, truth) for name, way in WAYS.items()}
+        found = {name: cell(way, member.model(), batch, truth) for name, way in WAYS.items()}
+    return {name: after_first_round(name, found) for name in WAYS}
+
+
+def after_first_round(way: str, row: Mapping[str, Cell]) -> Cell:
+    """The verdict on a way of a row, with what the run's own comparison of its first round does."""
+    others = [row[PLAIN_PASS if way in LOOPS else PLAIN_LOOP]] if way not in ALONE else []
+    is_seen = row[way].nats > LARGEST / TEMPERATURE
+    is_seen &= any(other.verdict in (Verdict.exact, Verdict.slower) for other in others)
+    is_stopped = row[way].verdict is Verdict.wrong and is_seen
+    return row[way]._replace(verdict=Verdict.stopped) if is_stopped else row[way]
 
 
 COLUMNS = ("family", "attention", *WAYS)

@@ -45,16 +45,30 @@ def less_kl(reward_PG: Tensor, kl_coef: float, batch: Batch, terms: KLTerms = k1
     return reward_PG - kl_coef * kl_B.view_as(reward_PG)
 
 
+def above(reward_PG: Tensor, baseline: Tensor) -> Tensor:
+    """Reward - baseline, PG; exactly 0 in groups of equal rewards.
+
+    baseline: a mean of a group's rewards. That of equal ones may differ from them in the last bit,
+    which a small deviation, or AdamW, would scale to a whole step.
+    """
+    return (reward_PG - baseline).masked_fill(~is_informative(reward_PG).unsqueeze(1), 0.0)
+
+
 def leave_one_out(reward_PG: Tensor) -> Tensor:
     """Reward - mean reward of the group's other samples (arXiv:2402.14740, section 2.3), PG."""
     group_size = reward_PG.shape[1]
     others_PG = (reward_PG.sum(dim=1, keepdim=True) - reward_PG) / (group_size - 1)
-    return reward_PG - others_PG
+    return above(reward_PG, others_PG)
 
 
 def centred(reward_PG: Tensor) -> Tensor:
     """Reward - group mean, PG."""
-    return reward_PG - reward_PG.mean(dim=1, keepdim=True)
+    return above(reward_PG, reward_PG.mean(dim=1, keepdim=True))
+
+
+def centred_in_round(reward_PG: Tensor) -> Tensor:
+    """Reward - mean of all rewards, PG."""
+    return above(reward_PG.reshape(1, -1), reward_PG.mean()).view_as(reward_PG)
 
 
 def prioritised(advantage_PG: Tensor, is_on: bool) -> Tensor:
@@ -80,12 +94,16 @@ def scaled(reward_PG: Tensor, deviation: Deviation, epsilon: float) -> Tensor:
 
 
 def whitened(value_BT: Tensor, mask_BT: Tensor, keep_mean: bool = False) -> Tensor:
-    """Values with unit variance over all response tokens, and zero mean unless `keep_mean`."""
+    """Values with unit variance over all response tokens, and zero mean unless `keep_mean`. Values
+    that are all equal are exactly 0, or as they are."""
     import torch
 
     count = mask_BT.sum()
     mean = (value_BT * mask_BT).sum() / count
     variance = ((value_BT - mean).square() * mask_BT).sum() / count
+    response_1N = value_BT[mask_BT > 0].unsqueeze(0)
+    if not bool(is_informative(response_1N)):
+        return value_BT * mask_BT * keep_mean
     white_BT = (value_BT - mean) * torch.rsqrt(variance + 1e-8)
     return (white_BT + mean if keep_mean else white_BT) * mask_BT
 

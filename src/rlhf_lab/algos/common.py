@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rlhf_lab.algos.off_policy import k3_terms
+from rlhf_lab.algos.off_policy import k3_terms, ratio_of
 from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def keep_all(reward_PG: Tensor) -> Tensor:
 
 def ratio_to_proximal(policy: PolicyOutput, batch: Batch) -> Tensor:
     """pi / pi_proximal of each token, BT; exactly one where both agree and on padding."""
-    return (policy.logp_BT - batch.proximal_logp_BT).exp()
+    return ratio_of(policy.logp_BT - batch.proximal_logp_BT)
 
 
 def log_ratio_of_responses(policy: PolicyOutput, batch: Batch) -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
+from rlhf_lab.algos.advantages import centred_in_round
 from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token
 from rlhf_lab.algos.constrained import kl_max, kl_of
 from rlhf_lab.types import limits
@@ -30,7 +31,7 @@ class CRPG(limits.Limited, key="algo"):
         """Reward times max(0, 1 - KL / kl_max), less its mean over the round."""
         near_PG = (1 - kl_of(reward_PG, batch) / self.kl_max).clamp(min=0)
         earned_PG = reward_PG * near_PG
-        return Credit(per_token(earned_PG - earned_PG.mean(), batch), keep_B=keep_all(reward_PG))
+        return Credit(per_token(centred_in_round(earned_PG), batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Minus the log-likelihood of whole responses times their credit."""

@@ -9,6 +9,7 @@ from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import standardised
 from rlhf_lab.algos.common import keep_all, per_token, response_surrogate, sequence_value
 from rlhf_lab.algos.kl import Penalised, Place
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -37,6 +38,6 @@ class GSPO(Penalised):
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate; the ratio is exp(mean log-ratio of the response's tokens)."""
-        ratio_B = sequence_value(policy.logp_BT - batch.proximal_logp_BT, batch).exp()
+        ratio_B = ratio_of(sequence_value(policy.logp_BT - batch.proximal_logp_BT, batch))
         output = response_surrogate(ratio_B, batch, self.clip_low, self.clip_high)
         return self.plus_kl(output, policy, batch)

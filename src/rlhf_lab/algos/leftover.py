@@ -18,6 +18,7 @@ from rlhf_lab.algos.common import (
     sequence_sum,
     sequence_weight,
 )
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import (
     Batch,
@@ -87,7 +88,8 @@ class Leftover(limits.Limited, key="algo"):
         """Log-likelihood weighted by credit and the clipped ratio, which carries no gradient."""
         ratio_BT = ratio_to_proximal(policy, batch)
         if self.ratio_of is fields.RatioOf.sequence:
-            ratio_BT = log_ratio_of_responses(policy, batch).exp().unsqueeze(1).expand_as(ratio_BT)
+            ratio_B = ratio_of(log_ratio_of_responses(policy, batch))
+            ratio_BT = ratio_B.unsqueeze(1).expand_as(ratio_BT)
         factor_BT = ratio_BT.detach().clamp(1 - self.clip, 1 + self.clip)
         factor_BT = batch.mask_BT if self.ratio_of is fields.RatioOf.none else factor_BT
         credited_B = sequence_sum(factor_BT * batch.credit_BT * policy.logp_BT, batch)

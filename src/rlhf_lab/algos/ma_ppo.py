@@ -9,6 +9,7 @@ from rlhf_lab.algos import fields
 from rlhf_lab.algos.actor_critic import ActorCritic
 from rlhf_lab.algos.common import clipped_surrogate
 from rlhf_lab.algos.macro_actions import MacroActions, MacroValue, Termination, macro_actions
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, LossOutput, Objective, PolicyOutput
 from rlhf_lab.types.errors import UserError
@@ -77,7 +78,7 @@ class MacroPPO(ActorCritic):
     def surrogate(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate per macro action."""
         away_BT = (policy.logp_BT - batch.proximal_logp_BT) * batch.mask_BT
-        ratio_BT = self._actions(batch).sums(away_BT).exp()
+        ratio_BT = ratio_of(self._actions(batch).sums(away_BT))
         loss_BT, cut_BT = clipped_surrogate(ratio_BT, batch.credit_BT, self.clip, self.clip)
         loss = (loss_BT * batch.weight_BT).sum()
         return LossOutput(loss, clipped_BT=cut_BT * batch.mask_BT)

@@ -37,6 +37,10 @@ SUMS = {
     "reference_k3": "kl/policy_reference_k3",
 }
 Rows = Mapping[str, "Tensor"]
+# exp(22) is above every cap and interval that an option can name (1e9), and any clip has removed
+# the gradient long before. Its fourth power is a finite float32, so that a gradient by the product
+# of a ratio and a correction's weight has a norm.
+LARGEST_LOG_RATIO = 22.0
 
 
 def is_anchored(algo: Algorithm, correction: Correction) -> bool:
@@ -85,10 +89,21 @@ def fitted(batch: Batch, correction: Correction) -> Correction:
     return correction.fitted(log_ratio_BT, batch)
 
 
+def bounded(log_ratio: Tensor) -> Tensor:
+    """Log-ratios in nats, at most LARGEST_LOG_RATIO, above which they have no gradient."""
+    return log_ratio.clamp(max=LARGEST_LOG_RATIO)
+
+
+def ratio_of(log_ratio: Tensor) -> Tensor:
+    """exp of log-ratios in nats, finite whatever they are."""
+    return bounded(log_ratio).exp()
+
+
 def k3_terms(log_ratio: Tensor) -> Tensor:
-    """r - 1 - log r of log-ratios log r: terms of the k3 estimator, never negative."""
+    """r - 1 - log r of log-ratios log r: terms of the k3 estimator, never negative, and finite."""
     import torch
 
+    log_ratio = bounded(log_ratio)
     return torch.expm1(log_ratio) - log_ratio
 
 
@@ -109,7 +124,7 @@ def measure(
         drift_BT = (
             (logp_BT - batch.reference_logp_BT) * batch.mask_BT * batch.has_reference_B.unsqueeze(1)
         )
-        ratio_BT = log_ratio_BT.exp()
+        ratio_BT = ratio_of(log_ratio_BT)
         factor_BT = torch.ones_like(ratio_BT) if factor_BT is None else factor_BT
         terms = {
             "weight": torch.ones_like(ratio_BT),
@@ -200,5 +215,5 @@ def gaps(
                 str(lag): float(sum_B[lag_B == lag].sum() / mask_BT[lag_B == lag].sum())
                 for lag in sorted(set(lag_B.tolist()))
             }
-        metrics[f"gap/{name}_ratio_max"] = float(log_ratio_BT.exp().max())
+        metrics[f"gap/{name}_ratio_max"] = float(ratio_of(log_ratio_BT).max())
     return metrics

@@ -9,6 +9,7 @@ from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import leave_one_out
 from rlhf_lab.algos.common import keep_all, log_ratio_of_responses, per_token, response_surrogate
 from rlhf_lab.algos.kl import Penalised
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -34,6 +35,6 @@ class ProximalRLOO(Penalised):
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Clipped surrogate on whole-sequence ratios to the proximal policy."""
-        ratio_B = log_ratio_of_responses(policy, batch).exp()
+        ratio_B = ratio_of(log_ratio_of_responses(policy, batch))
         output = response_surrogate(ratio_B, batch, self.clip, self.clip)
         return self.plus_kl(output, policy, batch)

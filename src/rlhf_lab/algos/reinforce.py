@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
+from rlhf_lab.algos.advantages import centred_in_round
 from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token
 from rlhf_lab.algos.kl import Penalised
 from rlhf_lab.types import limits
@@ -31,7 +32,7 @@ class REINFORCE(Penalised):
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the mean of the same over the round."""
         return_PG = self.less_kl(reward_PG, batch)
-        advantage_PG = return_PG - return_PG.mean() if self.baseline else return_PG
+        advantage_PG = centred_in_round(return_PG) if self.baseline else return_PG
         return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:

@@ -45,5 +45,8 @@ class TBA(limits.Limited, key="algo"):
         """Half the squared difference of log-ratio and credit, both less their group means. The
         group mean stands for the log of the normalising constant."""
         away_B = sequence_sum(policy.logp_BT - batch.reference_logp_BT, batch)
-        gap_B = centred(grouped(away_B, batch)).flatten() - sequence_value(batch.credit_BT, batch)
+        away_PG = grouped(away_B, batch)
+        # Not `centred`: equal log-ratios, as at the start, have a gradient.
+        far_B = (away_PG - away_PG.mean(dim=1, keepdim=True)).flatten()
+        gap_B = far_B - sequence_value(batch.credit_BT, batch)
         return LossOutput(0.5 * (gap_B.square() * sequence_weight(batch)).sum())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
+from rlhf_lab.algos.advantages import above
 from rlhf_lab.algos.common import (
     grouped,
     keep_all,
@@ -16,6 +17,7 @@ from rlhf_lab.algos.common import (
     sequence_weight,
 )
 from rlhf_lab.algos.kl import Penalised
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -47,11 +49,12 @@ class VCPO(Penalised):
         return_PG = self.less_kl(reward_PG, batch)
         share_PG = (2 * grouped(batch.log_ratio_gradient_B, batch)).softmax(dim=1)
         baseline_P1 = (share_PG * return_PG).sum(dim=1, keepdim=True)
-        return Credit(per_token(return_PG - baseline_P1, batch), keep_B=keep_all(reward_PG))
+        advantage_PG = above(return_PG, baseline_P1)
+        return Credit(per_token(advantage_PG, batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Minus the log-likelihood of whole responses, weighted by capped ratio and credit."""
-        ratio_B = log_ratio_of_responses(policy, batch).detach().exp()
+        ratio_B = ratio_of(log_ratio_of_responses(policy, batch).detach())
         factor_B = ratio_B.clamp(max=self.cap) * sequence_value(batch.credit_BT, batch)
         loss_B = -factor_B * sequence_sum(policy.logp_BT, batch)
         weight_B = sequence_weight(batch)

@@ -129,6 +129,7 @@ def start_run(
     """Start a run, in the main process of those that torchrun may have started, and print what can
     be done with it. run: returns its folder."""
     config, console = checked(cfg)
+    from rlhf_lab.experiment.empty_updates import last_line
     from rlhf_lab.experiment.fork_past import fork_of
     from rlhf_lab.experiment.planning.forecast import require_prompts, require_room
     from rlhf_lab.models.package import require_weights
@@ -153,6 +154,8 @@ def start_run(
         folder = run(config, console, facts(command, cfg, config, fork))
     if not config.output.log:  # of a sweep's job, whose output nobody watches
         print_next(console, after_run(folder))
+    if line := last_line(folder, config):
+        console.print(line)
 
 
 def config_of_run(folder: Path) -> Config:

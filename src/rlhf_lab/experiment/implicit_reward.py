@@ -20,7 +20,8 @@ from rlhf_lab.experiment.run_products import products_of
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.reward_model import load_reward_model
+from rlhf_lab.models.reward_model import for_scores, load_reward_model
+from rlhf_lab.rewards.model import CPU
 from rlhf_lab.runs.folder import POLICY
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import SIDES
@@ -96,4 +97,5 @@ def compare(config: Config, run: Path, console: Console) -> Comparison:
     pad_id = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     implicit_P = right(implicit_gaps(policy, reference, rows, pad_id))
     scorer, _, _ = load_reward_model(str(stages.reward_model().folder))
-    return Comparison(implicit_P, right(pair_gaps(scorer, rows, config.reward_model.batch)))
+    gap_P = pair_gaps(for_scores(scorer, CPU), rows, config.reward_model.batch)
+    return Comparison(implicit_P, right(gap_P))

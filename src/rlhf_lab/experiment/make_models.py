@@ -19,7 +19,12 @@ from rlhf_lab.experiment.derived import sft_response_tokens, sft_tokens
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
+from rlhf_lab.models.reward_model import (
+    for_scores,
+    load_reward_model,
+    reward_model_from,
+    save_reward_model,
+)
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.without_weights import with_parameters, without_weights
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
@@ -141,7 +146,7 @@ def make_strength(
     """How strongly the voters prefer the chosen answer of each pair: mean and std over them."""
     options = config.reward_model
     device = chosen(config.engine.device, "engine.device")
-    models = (load_reward_model(str(voter))[0].to(device) for voter in voters)
+    models = (for_scores(load_reward_model(str(voter))[0], device) for voter in voters)
     with torch_threads(options.threads):
         gaps = [pair_gaps(model, pairs, options.batch).cpu() for model in models]
     gap_MP = torch.stack(gaps)

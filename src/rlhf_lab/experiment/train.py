@@ -18,12 +18,8 @@ from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
 from rlhf_lab.experiment.checks import warnings
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import (
-    num_devices,
-    probe_every,
-    reference_groups,
-    response_tokens,
-)
+from rlhf_lab.experiment.derived import num_devices, probe_every, reference_groups, response_tokens
+from rlhf_lab.experiment.empty_updates import NothingTrained
 from rlhf_lab.experiment.round_warnings import RoundWarnings
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.determinism import deterministic
@@ -118,7 +114,9 @@ def learn(
             hooks=replace(
                 hooks,
                 should_stop=should_stop,
-                log=RoundWarnings(hooks.log, config.correction.name, report),
+                log=NothingTrained(
+                    RoundWarnings(hooks.log, config.correction.name, report), config, report
+                ),
             ),
             checkpoints=output.checkpoints,
             probe_groups=config.tracker.probe_groups,

@@ -31,6 +31,7 @@ from rlhf_lab.models.pretrained import (
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.models.sampling import GenerationSettings, saved_generation
 from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
+from rlhf_lab.models.text_part import text_config, text_part
 from rlhf_lab.runs.disk import follow_umask, writing
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import Marks, TextFrame, marked
@@ -67,7 +68,8 @@ def load_pretrained(model: PretrainedModel, key: str) -> tuple[Any, Any]:
     loaded = load_weights_of(
         AutoModelForCausalLM, model.path, key, model.revision, **model.keywords
     )
-    return loaded, load_tokenizer_of(model.path, key, model.revision)
+    tokenizer = load_tokenizer_of(model.path, key, model.revision)
+    return text_part(loaded, model.path, key), tokenizer
 
 
 def policy_shape(model: ScratchModel | PretrainedModel, task_tokenizer: Any | None) -> Any:
@@ -75,6 +77,7 @@ def policy_shape(model: ScratchModel | PretrainedModel, task_tokenizer: Any | No
     if isinstance(model, ScratchModel) or model.path.startswith(PACKAGE):
         return load_policy(model, task_tokenizer, seed=0)[0]
     config = load_config_of(model.path, "model.path", model.revision)
+    config = text_config(config, model.path, "model.path")
     if model.tie_embeddings is not Tying.as_saved:
         config.tie_word_embeddings = model.tie_embeddings is Tying.tied
     dtype = torch_dtype(model.dtype)

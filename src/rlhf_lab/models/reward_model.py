@@ -56,6 +56,19 @@ def load_reward_model(path: str, key: str = "reward.path") -> tuple[Any, Any, fl
     return settled(model), tokenizer, offset_of(model, path, key)
 
 
+def for_scores(model: Any, device: torch.device) -> Any:
+    """The model in eval mode on the device that it scores on, in float32 on a CPU; elsewhere a
+    linear head `score` alone is. bfloat16 has steps of 0.06 near 12, which tie samples and order
+    pairs otherwise.
+    """
+    model = model.eval().to(device)
+    if device.type == "cpu":
+        return model.float()
+    if hasattr(model, "score"):
+        model.score.float()
+    return model
+
+
 def offset_of(model: Any, path: str, key: str) -> float:
     """The offset in a config, 0 if there is none. Raises UserError if it is not a number."""
     found = getattr(model.config, OFFSET, 0.0)

@@ -14,6 +14,7 @@ from rlhf_lab.models.causal_rows import causal_inputs, is_causal, stores_no_mask
 from rlhf_lab.models.devices import device_of, torch_threads
 from rlhf_lab.models.forward import positions
 from rlhf_lab.models.last_columns import last_column_stack, last_token_outputs
+from rlhf_lab.models.reward_model import for_scores
 from rlhf_lab.rewards.model_options import ModelReward
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Sample
@@ -42,7 +43,7 @@ class ModelScorer:
         device: torch.device = CPU,
         by_length: bool = False,
     ) -> None:
-        self._model = model.eval().to(device)
+        self._model = for_scores(model, device)
         self._stack = last_column_stack(self._model) if by_length else None
         self._label = max(0, options.label)
         self._offset = offset
@@ -112,15 +113,20 @@ def last_token_scores(model: Any, rows: Sequence[Sequence[int]], label: int = 0)
     hidden_BTD, mask_BT = hidden_states(model, rows)
     last_B = mask_BT.sum(dim=1) - 1
     last_BD = hidden_BTD[torch.arange(len(rows), device=last_B.device), last_B]
-    score_B: Tensor = model.score(last_BD)[:, label].float()
-    return score_B.cpu()
+    return head_outputs(model, last_BD)[:, label].cpu()
 
 
 def token_scores(model: Any, rows: Sequence[Sequence[int]]) -> Tensor:
     """The head's output at every token, BT, on the CPU: of a causal model, its score of each
     prefix."""
-    score_BT: Tensor = model.score(hidden_states(model, rows)[0]).squeeze(-1).float()
-    return score_BT.cpu()
+    return head_outputs(model, hidden_states(model, rows)[0]).squeeze(-1).cpu()
+
+
+def head_outputs(model: Any, hidden: Tensor) -> Tensor:
+    """The head's float32 outputs, ...H, of hidden states, ...D; in the precision of its weights,
+    which may be more than the body's."""
+    output: Tensor = model.score(hidden.to(model.score.weight.dtype))
+    return output.float()
 
 
 def hidden_states(model: Any, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

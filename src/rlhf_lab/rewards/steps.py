@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.devices import torch_threads
+from rlhf_lab.models.reward_model import for_scores
 from rlhf_lab.rewards.model import CPU, token_scores
 from rlhf_lab.rewards.step_ends import Decode, step_ends
 from rlhf_lab.rewards.steps_options import Refine, StepsReward
@@ -40,7 +41,7 @@ class StepsScorer:
         threads: int,
         device: torch.device = CPU,
     ) -> None:
-        self._model = model.eval().to(device)
+        self._model = for_scores(model, device)
         self._offset = offset
         self._options = options
         self._decode = decode

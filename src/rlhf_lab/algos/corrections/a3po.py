@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos.corrections.common import CorrectionDefaults
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
@@ -37,7 +38,7 @@ class A3PO(CorrectionDefaults, limits.Limited, key="correction"):
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """Ratio of the interpolated policy to the behaviour."""
-        ratio_BT = (policy_share(batch.lag_BT) * log_ratio_BT).exp()
+        ratio_BT = ratio_of(policy_share(batch.lag_BT) * log_ratio_BT)
         return ratio_BT.clamp(max=self.cap or math.inf)
 
 

@@ -13,6 +13,7 @@ from rlhf_lab.algos.corrections.common import (
     response_mean,
     response_sum,
 )
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
@@ -67,4 +68,4 @@ class Decoupled(CorrectionDefaults, limits.Limited, key="correction"):
             log_ratio_BT = response_sum(log_ratio_BT, batch).expand_as(log_ratio_BT)
         elif self.level is Level.mean:
             log_ratio_BT = response_mean(log_ratio_BT, batch).expand_as(log_ratio_BT)
-        return log_ratio_BT.exp().clamp(max=self.cap or math.inf)
+        return ratio_of(log_ratio_BT).clamp(max=self.cap or math.inf)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos.corrections.common import PER_TOKEN, CorrectionDefaults
+from rlhf_lab.algos.off_policy import LARGEST_LOG_RATIO, bounded, ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
@@ -40,6 +41,10 @@ class DPPO(CorrectionDefaults, limits.Limited, key="correction"):
         """The token's ratio, cut at the cap, or zero."""
         import torch
 
-        gain_BT = batch.behavior_logp_BT.exp() * log_ratio_BT.expm1()
+        gain_BT = torch.where(
+            log_ratio_BT > LARGEST_LOG_RATIO,
+            (batch.behavior_logp_BT + log_ratio_BT).exp(),
+            batch.behavior_logp_BT.exp() * bounded(log_ratio_BT).expm1(),
+        )
         pushed_BT = torch.where(batch.credit_BT > 0, gain_BT, -gain_BT)
-        return log_ratio_BT.exp().clamp(max=self.cap).masked_fill(pushed_BT > self.delta, 0.0)
+        return ratio_of(log_ratio_BT).clamp(max=self.cap).masked_fill(pushed_BT > self.delta, 0.0)

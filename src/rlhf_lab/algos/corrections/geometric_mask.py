@@ -12,6 +12,7 @@ from rlhf_lab.algos.corrections.common import (
     response_mean,
     within,
 )
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
@@ -44,6 +45,6 @@ class GeometricMask(CorrectionDefaults, limits.Limited, key="correction"):
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """One or zero for the whole response."""
-        mean_B1 = response_mean(log_ratio_BT, batch).exp()
+        mean_B1 = ratio_of(response_mean(log_ratio_BT, batch))
         keep_B1 = within(mean_B1, self.low, self.high)
         return keep_B1.to(log_ratio_BT.dtype).expand_as(log_ratio_BT)

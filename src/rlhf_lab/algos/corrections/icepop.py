@@ -11,6 +11,7 @@ from rlhf_lab.algos.corrections.common import (
     require_interval,
     within,
 )
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
@@ -37,5 +38,5 @@ class IcePop(CorrectionDefaults, limits.Limited, key="correction"):
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The token's ratio, or zero."""
-        ratio_BT = log_ratio_BT.exp()
+        ratio_BT = ratio_of(log_ratio_BT)
         return ratio_BT * within(ratio_BT, self.low, self.high)

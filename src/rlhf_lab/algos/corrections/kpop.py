@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos.corrections.common import PER_TOKEN, CorrectionDefaults
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
@@ -40,7 +41,7 @@ class KPop(CorrectionDefaults, limits.Limited, key="correction"):
         trainer_BT = (batch.behavior_logp_BT + log_ratio_BT).exp().clamp(TINY, 1 - TINY)
         one_BT, other_BT = binary_kl(trainer_BT, behavior_BT), binary_kl(behavior_BT, trainer_BT)
         is_far_BT = one_BT.maximum(other_BT) > self.divergence
-        return log_ratio_BT.exp().masked_fill(is_far_BT, 0.0)
+        return ratio_of(log_ratio_BT).masked_fill(is_far_BT, 0.0)
 
 
 def binary_kl(one: Tensor, other: Tensor) -> Tensor:

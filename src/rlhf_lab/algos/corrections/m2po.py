@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos.corrections.common import CorrectionDefaults
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
@@ -23,7 +24,7 @@ class SquareBound(CorrectionDefaults):
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The token's ratio, or zero."""
-        return log_ratio_BT.exp().masked_fill(log_ratio_BT.square() > self.bound, 0.0)
+        return ratio_of(log_ratio_BT).masked_fill(log_ratio_BT.square() > self.bound, 0.0)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos.corrections.common import CREDITED, CorrectionDefaults, response_sum
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
@@ -28,5 +29,5 @@ class SequenceIS(CorrectionDefaults, limits.Limited, key="correction"):
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The response's ratio, cut at the cap, at each of its tokens."""
-        weight_B1 = response_sum(log_ratio_BT, batch).exp().clamp(max=self.cap)
+        weight_B1 = ratio_of(response_sum(log_ratio_BT, batch)).clamp(max=self.cap)
         return weight_B1.expand_as(log_ratio_BT)

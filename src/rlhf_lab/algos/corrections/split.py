@@ -12,6 +12,7 @@ from rlhf_lab.algos.corrections.common import (
     require_interval,
     within,
 )
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
@@ -87,8 +88,8 @@ class Split(CorrectionDefaults, limits.Limited, key="correction"):
     def terms(self, log_ratio_BT: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Both ratios, BT, and 1 where a bound of this correction acts on them."""
         log_mismatch_BT = (batch.writer_logp_BT - batch.behavior_logp_BT) * batch.mask_BT
-        mismatch_BT = log_mismatch_BT.exp()
-        staleness_BT = (log_ratio_BT - log_mismatch_BT).exp()
+        mismatch_BT = ratio_of(log_mismatch_BT)
+        staleness_BT = ratio_of(log_ratio_BT - log_mismatch_BT)
         is_capped_BT = (staleness_BT > self.cap) & self.anchors_at_start
         return {
             "mismatch": mismatch_BT,

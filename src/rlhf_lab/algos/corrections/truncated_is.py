@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos.corrections.common import PER_TOKEN, CorrectionDefaults
+from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
@@ -23,4 +24,4 @@ class TruncatedIS(CorrectionDefaults, limits.Limited, key="correction"):
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """The token's ratio, cut at the cap."""
-        return log_ratio_BT.exp().clamp(max=self.cap)
+        return ratio_of(log_ratio_BT).clamp(max=self.cap)

@@ -145,6 +145,7 @@ def read_shape(path: str, key: str, revision: str = "") -> ModelShape:
 
 def shape_in(config: Any, path: str, key: str) -> ModelShape:
     """The shape in a config of transformers. Raises UserError where sizes are missing."""
+    config = config.get_text_config()
     names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
     missing = [name for name in names if getattr(config, name, None) is None]
     if missing:
