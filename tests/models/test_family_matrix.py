@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from rlhf_lab_analysis.markdown import BEGIN, END
 from torch import Tensor
 
 from rlhf_lab.models.borders import borders, longest_row
 from rlhf_lab.types.data import Batch
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.markdown import BEGIN, END
 from tests.support.families import FAMILIES
 from tests.support.family_matrix import (
     LONGEST,

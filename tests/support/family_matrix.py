@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rlhf_lab_analysis.markdown import rows_of, split_at_markers
 from torch import Tensor
 
 from rlhf_lab.models.batching import collate
@@ -42,6 +41,7 @@ from rlhf_lab.training.mismatch import LARGEST
 from rlhf_lab.types.data import Batch
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
+from rlhf_lab_analysis.markdown import rows_of, split_at_markers
 from tests.support.families import FAMILIES, VOCABULARY, Family
 
 TEMPERATURE = 0.7
@@ -153,9 +153,7 @@ def chosen_logp(logits_BV: Tensor, token_B: Tensor) -> Tensor:
     return all_BV.gather(1, token_B.unsqueeze(1)).squeeze(1)
 
 
-def trained(
-    chooses: Callable[[PolicyWithValues], bool], layout: PassLayout, **options: Any
-) -> Way:
+def trained(chooses: Callable[[PolicyWithValues], bool], layout: PassLayout, **options: Any) -> Way:
     """How the trainer reads rows in a layout, if its networks choose to. options: of them."""
 
     def way(model: Any) -> Read | None:

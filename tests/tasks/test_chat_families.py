@@ -9,7 +9,6 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 from rlhf_lab.types.text_frame import TextFrame
 from tests.support.chat_families import ANSWER, CHAT_FAMILIES, TURNS, ChatFamily
-from tests.support.variants import names
 
 ALL = CHAT_FAMILIES.keys()
 EXAMPLE = Example("", ANSWER, "", messages=TURNS)
