@@ -26,6 +26,7 @@ from tests.support.family_matrix import (
     cells,
     line,
     single_rows,
+    taken,
     trained,
 )
 from tests.support.variants import names
@@ -55,6 +56,12 @@ row_of = functools.cache(lambda name: cells(FAMILIES[name]))
 @pytest.mark.parametrize("name", OFTEN)
 def test_each_way_is_exact_or_slower_or_refused(name: str) -> None:
     assert {way: found for way, found in row_of(name).items() if found.verdict not in FINE} == {}
+
+
+@pytest.mark.parametrize("name", names(FAMILIES, ("Llama, SmolLM2, Rho", "Jamba")))
+def test_no_way_is_taken_in_half_precision_that_is_not_in_float32(name: str) -> None:
+    model = FAMILIES[name].model()
+    assert taken(model.bfloat16()) <= taken(FAMILIES[name].model())
 
 
 @pytest.mark.pages
@@ -135,12 +142,12 @@ def at_first(numbers: Tensor, more: float) -> Tensor:
 def test_verdicts(way: Any, verdict: Verdict) -> None:
     model = FAMILIES["Mistral 0.1"].model()
     truth = single_rows(model, TEXTS.batch)
-    assert cell(way, model, TEXTS.batch, truth).verdict is verdict
+    assert cell(way, model, TEXTS.batch, truth, 1e-3).verdict is verdict
 
 
 def test_a_window_that_is_not_heeded_is_wrong() -> None:
     model = FAMILIES["Mistral 0.1"].model()
     truth = single_rows(model, TEXTS.batch)
     model.config.sliding_window = None
-    found = cell(trained(lambda _: True, PADDED), model, TEXTS.batch, truth)
+    found = cell(trained(lambda _: True, PADDED), model, TEXTS.batch, truth, 1e-3)
     assert found.verdict is Verdict.wrong

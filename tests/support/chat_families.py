@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,36 +50,33 @@ class ChatFamily:
         return own or [part.replace("{role}", role) for part in self.turn]
 
     @property
+    def last_parts(self) -> list[str]:
+        """What stands before and behind the last answer of a chat."""
+        if isinstance(self.last, list):
+            return self.last
+        before, behind = self.parts("assistant")
+        return [self.last or before, behind]
+
+    @property
     def template(self) -> str:
         """Jinja."""
-        before, behind = self.parts("assistant")
-        last = [self.last, behind] if isinstance(self.last, str) else self.last
-        if last[0]:
-            before, behind = (
-                f"{{% if loop.last %}}{mine}{{% else %}}{other}{{% endif %}}"
-                for mine, other in zip(last, (before, behind), strict=True)
-            )
-        turns = "".join(
-            f"{{% elif m.role == '{role}' %}}{parts[0]}{{{{ m.content }}}}{parts[1]}"
-            for role, parts in (
-                *((role, self.parts(role)) for role in ("system", "user")),
-                ("assistant", [before, behind]),
-            )
-            if parts
-        )
+        turns = {role: around("m.content", parts) for role in ROLES if (parts := self.parts(role))}
+        branches = "".join(f"{{% elif m.role == '{role}' %}}{body}" for role, body in turns.items())
         opened = self.parts("assistant")[0] if self.open is None else self.open
-        quiet = f"{{% if enable_thinking is defined and not enable_thinking %}}{self.quiet}"
+        is_quiet = "enable_thinking is defined and not enable_thinking"
         return (
-            f"{self.start}{{% for m in messages %}}{{% if false %}}{turns}"
+            f"{self.start}{{% for m in messages %}}{{% if loop.last and m.role == 'assistant' %}}"
+            f"{around('m.content', self.last_parts)}{branches}"
             "{% else %}{{ raise_exception('a role that is not known') }}{% endif %}{% endfor %}"
-            f"{{% if add_generation_prompt %}}{opened}{quiet if self.quiet else ''}"
-            f"{'{% endif %}' if self.quiet else ''}{{% else %}}{self.tail}{{% endif %}}"
+            f"{{% if add_generation_prompt %}}{literal(opened)}"
+            f"{{% if {is_quiet} %}}{literal(self.quiet)}{{% endif %}}"
+            f"{{% else %}}{literal(self.tail)}{{% endif %}}"
         )
 
     @property
     def tokenizer(self) -> Any:
         """A tokenizer of bytes with these tokens, its text frame found."""
-        parts = [self.start, self.open or "", self.quiet, self.tail, *self.last]
+        parts = [self.start, self.open or "", self.quiet, self.tail, *self.last_parts]
         parts += [part for role in ROLES for part in self.parts(role)]
         found = MARKER.findall(" ".join(parts)) if self.markers == "tokens" else []
         special = dict.fromkeys([*filter(None, (self.bos, self.end, *self.ends)), *found])
@@ -91,6 +89,16 @@ class ChatFamily:
                 single=f"{self.bos} $A", special_tokens=[pair]
             )
         return framed(made, made.convert_tokens_to_ids(self.ends))
+
+
+def literal(text: str) -> str:
+    """Text in a template; without quotes, a line break behind a block would be dropped."""
+    return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}"
+
+
+def around(name: str, parts: list[str]) -> str:
+    """A variable between two texts."""
+    return f"{literal(parts[0])}{{{{ {name} }}}}{literal(parts[1])}"
 
 
 TABLE = read_yaml(Path(__file__).parents[1] / "data" / "chat_templates.yaml")

@@ -30,6 +30,7 @@ class Family:
     without: list[str] = field(default_factory=list)
     around: dict[str, Any] = field(default_factory=dict)
     presets: list[str] = field(default_factory=list)
+    nats: float = 1e-3
 
     @property
     def config(self) -> Any:
