@@ -24,7 +24,6 @@ from hydra import compose, initialize_config_dir
 from torch import Tensor
 
 from rlhf_lab.algos.off_policy import corrected, fitted, is_anchored, split_terms
-from rlhf_lab.experiment.build import pad_id
 from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.config import Config, typed
@@ -83,7 +82,7 @@ class Round:
         self.parts = list(micro_batches(self._credited(self.rows), config.engine.micro_rows))
 
     def _read(self) -> Batch:
-        batch = collate(self.groups, pad_id(self.tokenizer), response_tokens(self.config))
+        batch = collate(self.groups, TextFrame(self.tokenizer).pad, response_tokens(self.config))
         batch = replace(batch, reference_logp_BT=self.engine.reference_logp(batch))
         if is_anchored(self.config.algo, self.config.correction):
             batch = replace(batch, proximal_logp_BT=self.engine.logp(batch, self.weights))

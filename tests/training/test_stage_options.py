@@ -18,7 +18,7 @@ from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
-from rlhf_lab.training.stages.sft import cut_references
+from rlhf_lab.training.stages.sft import StageReferences
 from rlhf_lab.training.stages.sft_options import SFTOptions
 from rlhf_lab.training.stages.supervised_options import StageSchedule
 from rlhf_lab.types.errors import UserError
@@ -177,12 +177,12 @@ def test_references_are_cut_at_both_lengths_and_end(make_config: MakeConfig) -> 
     tokenizer = config.task.tokenizer()
     stream = build_prompts(config, tokenizer, Split.train, "sft")
     prompts = [stream[index] for index in range(20)]
-    plain_ones = cut_references(prompts, tokenizer, 24, SFTOptions())
+    plain_ones = StageReferences(tokenizer, 24, SFTOptions())(prompts)
     longest = max(len(one.samples[0].tokens) for one in plain_ones)
-    shorter = cut_references(prompts, tokenizer, longest - 2, SFTOptions())
+    shorter = StageReferences(tokenizer, longest - 2, SFTOptions())(prompts)
     assert max(len(one.samples[0].tokens) for one in shorter) == longest - 2
     most = max(len(one.prompt.tokens) for one in plain_ones) + 2
-    both = cut_references(prompts, tokenizer, 24, SFTOptions(max_tokens=most))
+    both = StageReferences(tokenizer, 24, SFTOptions(max_tokens=most))(prompts)
     for one in both:
         assert len(one.prompt.tokens) + len(one.samples[0].tokens) <= most
         assert one.samples[0].tokens[-1] == tokenizer.eos_token_id
