@@ -43,6 +43,7 @@ from rlhf_lab.types.protocols import Interpolating, Splitting
 from rlhf_lab.types.rollouts import Chunk, Rollout
 from rlhf_lab.types.run_options import ReplayChoice
 from rlhf_lab.types.samples import Finish, Group, Sample, Split
+from rlhf_lab.types.text_frame import TextFrame
 from rlhf_lab_analysis.speed.clock import seconds_of
 
 
