@@ -86,7 +86,7 @@ def stream_of(
     if len(examples):
         form = chat.form_of(config.task)
         chat.check_end(tokenizer, form, examples[0])
-        if has_references(config):
+        if has_references(config) and examples[0].messages:
             # SFT, rewards and win-rates need it, the last of them after the last step.
             chat.answer_tokens(tokenizer, form, examples[0], examples[0].reference)
         check_turns(config.task, tokenizer, examples[0])

@@ -11,7 +11,6 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
-from rlhf_lab.experiment.build import pad_id
 from rlhf_lab.experiment.build_engine import build_value_model, engine_job
 from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
@@ -41,6 +40,7 @@ from rlhf_lab.training.loop import Loop
 from rlhf_lab.training.mismatch import MismatchLimit
 from rlhf_lab.types.data import ValueModel, Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.text_frame import TextFrame
 
 
 class Output(Protocol):
@@ -109,7 +109,7 @@ def learn(
             optim=config.optim,
             ledger=ledger,
             seed=config.seed,
-            pad_id=pad_id(tokenizer),
+            pad_id=TextFrame(tokenizer).pad,
             response_limit=response_tokens(config),
             hooks=replace(
                 hooks,

@@ -34,7 +34,7 @@ from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
 from rlhf_lab.models.text_part import text_config, text_part
 from rlhf_lab.runs.disk import follow_umask, writing
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.text_frame import Marks, TextFrame, marked
+from rlhf_lab.types.text_frame import Marks, TextFrame, framed, marked
 
 UNWRAP = modeling_utils.unwrap_model
 
@@ -51,7 +51,7 @@ def load_policy(
     """
     if isinstance(model, ScratchModel):
         with quiet_transformers():
-            return scratch(model, task_tokenizer, seed), task_tokenizer
+            return scratch(model, task_tokenizer, seed), framed(task_tokenizer)
     require_attention(model)
     loaded, tokenizer = load_pretrained(model, key)
     require_vocabulary(loaded, tokenizer, model.path, key)
@@ -89,7 +89,7 @@ def load_tokenizer(
 ) -> Any:
     """The tokenizer of `load_policy`, without the weights. key: the option that named it."""
     if isinstance(model, ScratchModel):
-        return task_tokenizer if task_tokenizer is not None else refuse_no_tokenizer(model)
+        return framed(task_tokenizer) if task_tokenizer is not None else refuse_no_tokenizer(model)
     if model.path.startswith(PACKAGE):
         file = package_file(model)
         with quiet_transformers():

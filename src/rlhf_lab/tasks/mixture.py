@@ -14,7 +14,7 @@ from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.protocols import Edited, Shortening
-from rlhf_lab.tasks.references import LongReferences
+from rlhf_lab.tasks.references import LongReferences, reference_form
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.preconditions import Demanding
@@ -132,9 +132,9 @@ def refuse_unmixable(name: str, task: Any) -> None:
                 f"{place}.{key}={getattr(task, key)}: a mixture reads plain prompts of any length "
                 "that fits; leave it out"
             )
-    if task.long_references is not LongReferences.cut_with_end:
+    if (long := reference_form(task).long) is not LongReferences.cut_with_end:
         raise UserError(
-            f"{place}.long_references={task.long_references}: the tasks of a mixture have it in "
+            f"{place}.long_references={long}: the tasks of a mixture have it in "
             "common; pass task.long_references instead"
         )
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from rlhf_lab.tasks.chat import OWN_FORM, ChatForm, answer_tokens, form_of
-from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 
 class LongReferences(StrEnum):
@@ -55,14 +55,21 @@ def reference_groups(
 def reference_sample(
     prompt: Prompt, tokenizer: Any, max_tokens: int, form: ReferenceForm = USUAL
 ) -> Sample:
-    """A reference answer in the form of a sample of at most max_tokens (log-probs unknown, set to
-    0). It is finished, unless it is cut without an end token. text: the whole reference."""
-    text = prompt.example.reference
-    tokens = answer_tokens(tokenizer, form.chat, prompt.example, text)
+    """A reference answer in the form of a sample of at most max_tokens; see `cut_to`."""
+    tokens = answer_tokens(tokenizer, form.chat, prompt.example, prompt.example.reference)
+    return cut_to(max_tokens, tokens, prompt.example, form.long)
+
+
+def cut_to(
+    max_tokens: int, tokens: Sequence[int], example: Example, long: LongReferences
+) -> Sample:
+    """A reference's tokens as a sample of at most max_tokens (log-probs unknown, set to 0). It is
+    finished, unless it is cut without an end token. text: the whole reference."""
     finish = Finish.eos
     if len(tokens) > max_tokens:
-        if form.long is LongReferences.cut_with_end:
+        if long is LongReferences.cut_with_end:
             tokens = [*tokens[: max_tokens - 1], tokens[-1]]
         else:
             tokens, finish = tokens[:max_tokens], Finish.length
-    return Sample(tuple(tokens), (0.0,) * len(tokens), -1, finish, text.strip())
+    text = example.reference.strip()
+    return Sample(tuple(tokens), (0.0,) * len(tokens), -1, finish, text)

@@ -48,6 +48,12 @@ class TextFrame:
         """The token that ends an answer where no template writes another."""
         return self.ends[0]
 
+    @property
+    def pad(self) -> int:
+        """The padding token, or the end token where there is none: padding is masked everywhere."""
+        pad = self.tokenizer.pad_token_id
+        return int(self.end if pad is None else pad)
+
     def row(self, text: str) -> list[int]:
         """A plain text at the start of a row. One that has the start tokens in it gets no others.
 
