@@ -295,8 +295,7 @@ def cells(member: Family) -> dict[str, Cell]:
         truth = single_rows(member.model(), batch)
         # A model of its own for each way: some families keep states of the rows that they read.
         found = {
-            name: cell(way, member.model(), batch, truth, member.nats)
-            for name, way in WAYS.items()
+            name: cell(way, member.model(), batch, truth, member.nats) for name, way in WAYS.items()
         }
     return {name: after_first_round(name, found) for name in WAYS}
 
