@@ -17,8 +17,8 @@ from rlhf_lab.types.text_frame import TextFrame
 Messages = Sequence[tuple[str, str]]
 ROLES = ("system", "user", "assistant")
 REMEDY = "correct or delete the row"
-# The answer by which a template is tested.
-ANSWER = "An answer."
+# The answer by which a template is tested, and the message behind it.
+ANSWER, NEXT = "An answer.", "A question."
 # Arguments of apply_chat_template that are given here.
 OWN_ARGUMENTS = (
     *("conversation", "chat_template", "add_generation_prompt", "continue_final_message"),
@@ -116,6 +116,8 @@ def answer_tokens(tokenizer: Any, form: Form, example: Example, answer: str) -> 
         raise not_a_prefix(prompt, whole)
     found = list(frame.cut(tokens))
     if not frame.has_end(found):
+        found += end_by_next(tokenizer, form, example)
+    if not frame.has_end(found):
         raise no_end(frame, behind.rpartition(answer)[2] or behind)
     return found
 
@@ -131,8 +133,21 @@ def end_of_answers(tokenizer: Any, form: Form, example: Example) -> int:
     ending = whole.rpartition(ANSWER)[2]
     found = frame.cut(frame.inside(ending))
     if not frame.has_end(found):
+        found = end_by_next(tokenizer, form, example)
+    if not frame.has_end(found):
         raise no_end(frame, ending)
     return found[-1]
+
+
+def end_by_next(tokenizer: Any, form: Form, example: Example) -> list[int]:
+    """The end token with which a template begins the message behind an answer; [] if it begins with
+    none. So GLM ends answers: the marker of the next role is an end token."""
+    frame = TextFrame(tokenizer)
+    messages = [*example.messages, ("assistant", ANSWER), ("user", NEXT)]
+    whole = rendered(tokenizer, form, example, messages, is_open=False)
+    between = whole.rpartition(NEXT)[0].rpartition(ANSWER)[2]
+    found = frame.cut(frame.inside(between))
+    return [found[-1]] if frame.has_end(found) else []
 
 
 def check_end(tokenizer: Any, form: Form, example: Example) -> None:
