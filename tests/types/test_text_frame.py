@@ -139,6 +139,14 @@ def test_a_template_that_puts_answers_elsewhere_is_refused_with_the_place() -> N
         chat.check_end(tokenizer, "", CHAT)  # sampling alone may go on
 
 
+def test_a_reference_that_is_read_as_text_may_stand_anywhere() -> None:
+    """A thinking model is trained on a rule whatever its template makes of answers."""
+    tokenizer = special_tokenizer(OPEN_THOUGHT, "<|im_end|>")
+    form = ReferenceForm(as_text=True)
+    sample = reference_sample(Prompt(0, (1,), CHAT), tokenizer, 99, form)
+    assert (sample.text, tokenizer.decode(sample.tokens)) == ("ab 123", "ab 123<|im_end|>")
+
+
 def test_a_thought_that_has_the_same_tokens_is_part_of_the_answer() -> None:
     tokenizer = special_tokenizer(OPEN_THOUGHT, "<|im_end|>", merges=[("a", "b")])
     answer = chat.answer_tokens(tokenizer, "", CHAT, CHAT.reference)

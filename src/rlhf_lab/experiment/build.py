@@ -20,6 +20,7 @@ from rlhf_lab.experiment.derived import (
     has_references,
     is_verified,
     judged_tokens,
+    reads_reference_tokens,
     response_tokens,
 )
 from rlhf_lab.experiment.policy_loader import PolicyLoader
@@ -136,9 +137,8 @@ def build_evaluator(
     threads = config.eval.threads
     references: list[Group] = []
     if has_references(config):
-        references = reference_groups(
-            prompts, tokenizer, judged_tokens(config), reference_form(config.task)
-        )
+        form = reference_form(config.task, as_text=not reads_reference_tokens(config))
+        references = reference_groups(prompts, tokenizer, judged_tokens(config), form)
     gold = None
     if has_judge(config):
         gold = build_reward(config.judge, config, tokenizer, (), threads, judged_tokens(config))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import has_references, pairs_file, response_tokens
+from rlhf_lab.experiment.derived import pairs_file, reads_reference_tokens, response_tokens
 from rlhf_lab.experiment.planning.forecast import require_eval_prompts
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
@@ -86,8 +86,8 @@ def stream_of(
     if len(examples):
         form = chat.form_of(config.task)
         chat.check_end(tokenizer, form, examples[0])
-        if has_references(config) and examples[0].messages:
-            # SFT, rewards and win-rates need it, the last of them after the last step.
+        if reads_reference_tokens(config) and examples[0].messages:
+            # Evaluation would find it after the last step.
             chat.answer_tokens(tokenizer, form, examples[0], examples[0].reference)
         check_turns(config.task, tokenizer, examples[0])
     kept = examples

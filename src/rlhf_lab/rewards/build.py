@@ -25,6 +25,7 @@ from rlhf_lab.rewards.limited import SampleScorer
 from rlhf_lab.rewards.model import CPU, ModelScorer, reads_last_token
 from rlhf_lab.rewards.model_options import LearnedReward, ModelReward
 from rlhf_lab.rewards.nobody import NoJudge
+from rlhf_lab.rewards.options import RewardOptions, reads_tokens
 from rlhf_lab.rewards.per_task import PerTaskReward, PerTaskScorer
 from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rewards.steps import StepsScorer
@@ -61,10 +62,15 @@ class RewardContext:
             return self.device
         return chosen(options.device, "reward.device")
 
-    def reference(self, group: Group) -> Sample:
-        """The reference answer to a group's prompt."""
-        form = reference_form(self.task)
-        return reference_sample(group.prompt, self.tokenizer, self.response_limit, form)
+    def reference_for(self, options: RewardOptions) -> Callable[[Group], Sample]:
+        """Gives the reference answer to a group's prompt, as the reward of these options reads
+        it."""
+        form = reference_form(self.task, as_text=not reads_tokens(options))
+
+        def reference(group: Group) -> Sample:
+            return reference_sample(group.prompt, self.tokenizer, self.response_limit, form)
+
+        return reference
 
 
 def build_scorer(options: Any, context: RewardContext) -> Reward:
@@ -125,7 +131,7 @@ def build_steps(options: StepsReward, context: RewardContext) -> Reward:
 
 def build_combined(options: CombinedReward, context: RewardContext) -> Reward:
     terms = {name: build_scorer(term, context) for name, term in options.terms.items()}
-    return CombinedScorer(options, terms, context.reference)
+    return CombinedScorer(options, terms, context.reference_for(options))
 
 
 def build_per_task(options: PerTaskReward, context: RewardContext) -> Reward:
@@ -136,7 +142,9 @@ def build_per_task(options: PerTaskReward, context: RewardContext) -> Reward:
 
 def build_endpoint(options: EndpointReward, context: RewardContext) -> Reward:
     cache = JudgeCache(Path(options.cache) if options.cache else context.cache / "judge")
-    return JudgeScorer(options, JudgeCalls(options, options.api_key(), cache), context.reference)
+    return JudgeScorer(
+        options, JudgeCalls(options, options.api_key(), cache), context.reference_for(options)
+    )
 
 
 def build_environment(options: EnvironmentReward, context: RewardContext) -> Reward:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -23,20 +23,21 @@ class LongReferences(StrEnum):
 @dataclass(frozen=True)
 class ReferenceForm:
     """How references become tokens. chat: how chats are rendered. long: those that are too long;
-    where one is needed all the same, left_out is as cut."""
+    where one is needed all the same, left_out is as cut. as_text: only their texts are read, and
+    their tokens are those of the text, which need not be where a chat has them."""
 
     chat: ChatForm = OWN_FORM
     long: LongReferences = LongReferences.cut_with_end
+    as_text: bool = False
 
 
 USUAL = ReferenceForm()
 
 
-def reference_form(task: Any) -> ReferenceForm:
+def reference_form(task: Any, as_text: bool = False) -> ReferenceForm:
     """That of a task."""
-    return ReferenceForm(
-        form_of(task), getattr(task, "long_references", LongReferences.cut_with_end)
-    )
+    long = getattr(task, "long_references", LongReferences.cut_with_end)
+    return ReferenceForm(form_of(task), long, as_text)
 
 
 def reference_groups(
@@ -56,8 +57,9 @@ def reference_sample(
     prompt: Prompt, tokenizer: Any, max_tokens: int, form: ReferenceForm = USUAL
 ) -> Sample:
     """A reference answer in the form of a sample of at most max_tokens; see `cut_to`."""
-    tokens = answer_tokens(tokenizer, form.chat, prompt.example, prompt.example.reference)
-    return cut_to(max_tokens, tokens, prompt.example, form.long)
+    example = replace(prompt.example, messages=()) if form.as_text else prompt.example
+    tokens = answer_tokens(tokenizer, form.chat, example, example.reference)
+    return cut_to(max_tokens, tokens, example, form.long)
 
 
 def cut_to(
