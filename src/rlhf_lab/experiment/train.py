@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
-from rlhf_lab.experiment.build_engine import build_value_model, engine_job
+from rlhf_lab.experiment.build_engine import EngineJob, build_value_model, engine_job
 from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
 from rlhf_lab.experiment.checks import warnings
@@ -95,11 +95,7 @@ def learn(
         if start:
             ledger.restore(start.ledger, wall)
         job = engine_job(config, model, values, teacher)
-        if config.engine.share_prompts and (problem := job.networks.packing_problem):
-            report(
-                "a prompt is read again for each of its responses, although engine.share_prompts="
-                f"true: {problem}"
-            )
+        report_packing(job, report)
         loop = Loop(
             algo=config.algo,
             correction=config.correction,
@@ -130,6 +126,12 @@ def learn(
             mismatch=mismatch_limit(config, str(model.dtype).removeprefix("torch.")),
         )
         return loop.train(start)
+
+
+def report_packing(job: EngineJob, report: Callable[[str], None]) -> None:
+    """Say why prompts are not shared, where they were to be."""
+    if job.options.share_prompts and (problem := job.networks.packing_problem):
+        report(f"engine.share_prompts=true: prompts are not shared, because {problem}")
 
 
 def mismatch_limit(config: Config, policy_dtype: str) -> MismatchLimit | None:

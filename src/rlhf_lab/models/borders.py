@@ -8,7 +8,7 @@ from typing import Any
 # Parts of the names by which transformers' configs limit attention to near or chosen tokens.
 REACHES = ("window", "chunk", "local", "block_size", "topk")
 # Names with such a part that count something else than tokens.
-OTHERS = ("num_", "layers", "pattern", "experts", "group")
+OTHERS = ("num_", "layers", "pattern", "experts", "group", "moe")
 # Rotary tables that are a function of the position alone; others change with the longest position
 # of a batch.
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn", "proportional")
