@@ -32,7 +32,7 @@ def test_a_row_has_the_start_tokens_of_its_tokenizer(name: str) -> None:
 def test_a_chat_has_the_start_tokens_that_its_template_writes(name: str) -> None:
     family = CHAT_FAMILIES[name]
     tokens = encode(family.tokenizer, form(family), EXAMPLE)
-    bos = family.tokenizer.convert_tokens_to_ids(family.bos) if family.bos else None
+    bos = family.tokenizer.convert_tokens_to_ids(family.bos) if family.bos else -1
     assert tokens.count(bos) == family.num_bos
     assert not family.start.startswith(family.bos or "no") or tokens[0] == bos
 
