@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ class ChatFamily:
             f"{{% else %}}{literal(self.tail)}{{% endif %}}"
         )
 
-    @property
+    @functools.cached_property
     def tokenizer(self) -> Any:
         """A tokenizer of bytes with these tokens, its text frame found."""
         parts = [self.start, self.open or "", self.quiet, self.tail, *self.last_parts]

@@ -9,8 +9,11 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 from rlhf_lab.types.text_frame import TextFrame
 from tests.support.chat_families import ANSWER, CHAT_FAMILIES, TURNS, ChatFamily
+from tests.support.variants import names
 
 ALL = CHAT_FAMILIES.keys()
+# One of each kind.
+OFTEN = {"ChatML", "Qwen3", "QwQ", "Llama 3", "Gemma", "Gemma 1, one end", "GLM 4", "gpt-oss"}
 ANSWERED = {name for name, family in CHAT_FAMILIES.items() if not family.refused}
 EXAMPLE = Example(uid="a", prompt="", reference=ANSWER, messages=TURNS)
 
@@ -19,7 +22,7 @@ def form(family: ChatFamily) -> ChatForm:
     return ChatForm(arguments=family.arguments)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", names(ALL, OFTEN))
 def test_a_row_has_the_start_tokens_of_its_tokenizer(name: str) -> None:
     family = CHAT_FAMILIES[name]
     frame = TextFrame(family.tokenizer)
@@ -28,7 +31,7 @@ def test_a_row_has_the_start_tokens_of_its_tokenizer(name: str) -> None:
     assert frame.tokenizer.convert_ids_to_tokens(frame.start) == starts
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", names(ALL, OFTEN))
 def test_a_chat_has_the_start_tokens_that_its_template_writes(name: str) -> None:
     family = CHAT_FAMILIES[name]
     tokens = encode(family.tokenizer, form(family), EXAMPLE)
@@ -37,14 +40,14 @@ def test_a_chat_has_the_start_tokens_that_its_template_writes(name: str) -> None
     assert not family.start.startswith(family.bos or "no") or tokens[0] == bos
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", names(ALL, OFTEN))
 def test_end_tokens_are_those_of_tokenizer_and_generation_config(name: str) -> None:
     family = CHAT_FAMILIES[name]
     frame = TextFrame(family.tokenizer)
     assert frame.tokenizer.convert_ids_to_tokens(frame.ends) == [family.end, *family.ends]
 
 
-@pytest.mark.parametrize("name", sorted(ANSWERED))
+@pytest.mark.parametrize("name", names(sorted(ANSWERED), OFTEN & ANSWERED))
 def test_an_answer_follows_the_prompt_as_the_template_renders_it(name: str) -> None:
     family = CHAT_FAMILIES[name]
     tokenizer, chosen = family.tokenizer, form(family)
@@ -59,7 +62,7 @@ def test_an_answer_follows_the_prompt_as_the_template_renders_it(name: str) -> N
     assert [token for token in answer if token in frame.ends] == answer[-1:]
 
 
-@pytest.mark.parametrize("name", sorted(ANSWERED))
+@pytest.mark.parametrize("name", names(sorted(ANSWERED), OFTEN & ANSWERED))
 def test_no_answer_stands_in_an_open_thought(name: str) -> None:
     family = CHAT_FAMILIES[name]
     tokenizer, chosen = family.tokenizer, form(family)
@@ -68,7 +71,7 @@ def test_no_answer_stands_in_an_open_thought(name: str) -> None:
     assert before.rfind("<think>") <= before.rfind("</think>")
 
 
-@pytest.mark.parametrize("name", sorted(ALL - ANSWERED))
+@pytest.mark.parametrize("name", names(sorted(ALL - ANSWERED), OFTEN - ANSWERED))
 def test_a_template_without_answers_is_refused_with_the_place(name: str) -> None:
     family = CHAT_FAMILIES[name]
     with pytest.raises(UserError, match=r"task\.chat_template") as raised:
