@@ -55,11 +55,13 @@ def test_what_raises_or_differs_is_not_taken_and_padding_is_read(kind: str) -> N
     assert padding_problem(model) == ""
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["recurrent_gemma", "rwkv"])
-def test_models_that_read_their_padding_are_refused(kind: str) -> None:
+def test_models_that_read_their_padding_are_refused(kind: str, dtype: torch.dtype) -> None:
     with pytest.raises(UserError, match=r"model\.path=somewhere: .*CausalLM"):
-        require_padded_rows(tiny(kind), "somewhere", "model.path")
-    require_padded_rows(tiny("gpt2").bfloat16(), "somewhere", "model.path")
+        require_padded_rows(tiny(kind).to(dtype), "somewhere", "model.path")
+    for other in ("gpt2", "gemma3_text", "lfm2"):
+        require_padded_rows(tiny(other).to(dtype), "somewhere", "model.path")
 
 
 def test_shortage_of_memory_is_no_answer_of_a_self_test() -> None:

@@ -29,8 +29,8 @@ SHORTEST, LONGEST = 6, 64
 RESPONSES = ((3, 1), (2, 4, 3), (1, 5))
 # Config fields of transformers by which a model caps its logits.
 CAPS = ("final_logit_softcapping", "output_logits_soft_cap")
-# How far log-probs of padded rows may be from those of rows alone, as a share of the largest logit.
-PADDED, PADDED_OF_HALVES = 1e-3, 5e-2
+# How far log-probs of padded rows may be from those of rows alone, as a share of their spread.
+PADDED, PADDED_OF_HALVES = 1e-3, 0.05
 # What models raise that do not take an argument or a shape.
 UNFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -78,14 +78,14 @@ def padding_problem(model: Any) -> str:
         with torch.no_grad():
             alone = single_rows(lambda token_1L: model(token_1L).logits, rows)
             padded = before_tokens(model(**inputs(rows)).logits, rows)[rows.mask_BT > 0]
-        difference = (padded.log_softmax(dim=-1) - alone.log_softmax(dim=-1)).abs().max()
-        return float(difference / alone.abs().max())
+        alone, padded = (logits.float().log_softmax(dim=-1) for logits in (alone, padded))
+        return float((padded - alone).norm() / (alone - alone.mean()).norm())
 
     far, reason = tried(distance)
     tolerance = PADDED if model.dtype is torch.float32 else PADDED_OF_HALVES
     if reason or far <= tolerance:
         return reason
-    return f"log-probs of padded rows are off by {far:.2g} of the largest logit"
+    return f"log-probs of padded rows are off by {far:.2g} of their own spread"
 
 
 def is_splittable(model: Any) -> bool:
