@@ -24,7 +24,6 @@ from hydra import compose, initialize_config_dir
 from torch import Tensor
 
 from rlhf_lab.algos.off_policy import corrected, fitted, is_anchored, split_terms
-from rlhf_lab.experiment.build import pad_id
 from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.config import Config, typed
@@ -44,6 +43,7 @@ from rlhf_lab.types.protocols import Interpolating, Splitting
 from rlhf_lab.types.rollouts import Chunk, Rollout
 from rlhf_lab.types.run_options import ReplayChoice
 from rlhf_lab.types.samples import Finish, Group, Sample, Split
+from rlhf_lab.types.text_frame import TextFrame
 from rlhf_lab_analysis.speed.clock import seconds_of
 
 
@@ -83,7 +83,7 @@ class Round:
         self.parts = list(micro_batches(self._credited(self.rows), config.engine.micro_rows))
 
     def _read(self) -> Batch:
-        batch = collate(self.groups, pad_id(self.tokenizer), response_tokens(self.config))
+        batch = collate(self.groups, TextFrame(self.tokenizer).pad, response_tokens(self.config))
         batch = replace(batch, reference_logp_BT=self.engine.reference_logp(batch))
         if is_anchored(self.config.algo, self.config.correction):
             batch = replace(batch, proximal_logp_BT=self.engine.logp(batch, self.weights))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.build_prompts import prompt_encoder
 from rlhf_lab.experiment.second_task import is_second_task, unknown_texts
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.tldr_nano import TldrNano
+from rlhf_lab.types.text_frame import TextFrame
 from tests.conftest import MakeConfig
 from tests.support.examples import call
 from tests.support.survival import exact_rows
@@ -76,9 +76,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_judged(
 
 def test_texts_without_a_token_are_found_with_and_without_one_for_the_unknown() -> None:
     characters, words = Arithmetic().tokenizer(), TldrNano().tokenizer()
-    assert list(unknown_texts(["1+2=", "one"], None, prompt_encoder(characters))) == ["one"]
+    assert list(unknown_texts(["1+2=", "one"], None, TextFrame(characters).inside)) == ["one"]
     known = words.decode([words.vocab_size - 1])
-    found = unknown_texts([known, "1+2="], words.unk_token_id, prompt_encoder(words))
+    found = unknown_texts([known, "1+2="], words.unk_token_id, TextFrame(words).inside)
     assert list(found) == ["1+2="]
 
 

@@ -173,7 +173,9 @@ def test_a_prompt_that_is_too_long_is_named(make_config: MakeConfig, gsm8k: Path
     from rlhf_lab.types.samples import Split
 
     config = make_config("task=gsm8k", f"task.path={gsm8k}")
-    stream = PromptStream(config.task.examples(Split.train), lambda t: [1] * len(t), 1, 10)
+    stream = PromptStream(
+        config.task.examples(Split.train), lambda row: [1] * len(row.prompt), 1, 10
+    )
     with pytest.raises(UserError, match=r"train.jsonl:\d+ has \d+ tokens, more than task.max_prom"):
         stream[0]
 

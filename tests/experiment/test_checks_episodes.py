@@ -167,6 +167,23 @@ class Loaded:
     def config(self) -> Loaded:
         return self
 
+    def get_text_config(self) -> Loaded:
+        return self
+
+
+def test_rows_do_not_cross_the_border_of_longrope(config_of: MakeConfig) -> None:
+    config = config_of("task=arithmetic", "task.max_prompt_tokens=12")
+    most = 12 + config.task.max_response_tokens
+    loaded = Loaded(1000)
+    for border in (most, most - 1):
+        rope = {"rope_type": "longrope", "original_max_position_embeddings": border}
+        object.__setattr__(loaded, "rope_parameters", rope)
+        if border == most:
+            check_context(config, loaded)
+        else:
+            with pytest.raises(UserError, match=r"task\.max_prompt_tokens=12"):
+                check_context(config, loaded)
+
 
 def test_the_context_of_a_loaded_model_must_hold_them_too(config_of: MakeConfig) -> None:
     config = config_of("task=tool_arithmetic", "task.max_prompt_tokens=12")

@@ -13,7 +13,6 @@ import torch
 import transformers
 
 from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.build import pad_id
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.checks_models import check_precision
 from rlhf_lab.models.batching import collate
@@ -33,6 +32,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Prompt
+from rlhf_lab.types.text_frame import TextFrame
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS
 
@@ -289,12 +289,12 @@ def test_without_a_pad_token_padding_is_masked_everywhere(tmp_path: Path) -> Non
     save_policy(llama(), padless(), tmp_path)
     model, tokenizer = load_policy(PretrainedModel("x", str(tmp_path)), None, 0)
     assert tokenizer.pad_token_id is None
-    assert pad_id(tokenizer) == tokenizer.eos_token_id
+    assert TextFrame(tokenizer).pad == tokenizer.eos_token_id
     generator = HFGenerator(model, tokenizer, HFSampling(), 8, functools.partial(uniforms, 5))
     prompts, weights = prompts_of(tokenizer), Weights(0, dict(model.named_parameters()))
     together = generator.generate(weights, Chunk(0, 0, prompts, 2))
     alone = [generator.generate(weights, Chunk(0, 0, (prompt,), 2))[0] for prompt in prompts]
-    pad = pad_id(tokenizer)
+    pad = TextFrame(tokenizer).pad
     with torch.inference_mode():
         batched = response_output(model, collate(together, pad), 0.7).logp_BT
         for place, (mine, theirs) in enumerate(zip(together, alone, strict=True)):

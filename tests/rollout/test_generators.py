@@ -46,7 +46,9 @@ def tiny() -> tuple[Any, Any]:
 def stream(seed: int = 1, shuffle: bool = True) -> PromptStream:
     _, tokenizer = tiny()
     rows = [TASK.examples(Split.validation)[index] for index in range(10)]
-    return PromptStream(rows, lambda text: list(tokenizer(text)["input_ids"]), seed, 64, shuffle)
+    return PromptStream(
+        rows, lambda row: list(tokenizer(row.prompt)["input_ids"]), seed, 64, shuffle
+    )
 
 
 def generator(temperature: float = 0.7, length: int = 12) -> HFGenerator:

@@ -78,7 +78,7 @@ from tests.support.pipelines import chunk_pipeline
 
 pytestmark = pytest.mark.usefixtures("costly")
 
-DRAWING = Drawing(temperature=0.7, max_new_tokens=6, eos_id=0)
+DRAWING = Drawing(temperature=0.7, max_new_tokens=6, ends=(0,))
 
 
 def fresh() -> Any:
@@ -96,7 +96,7 @@ def chunk(count: int = 3, group_size: int = 2, greedy: bool = False) -> Chunk:
 def made(backend: Mirror, prove: Prove = Prove.first, tolerance: float = 1e-3) -> VLLMGenerator:
     _, tokenizer = tiny()
     proof = Proof(fresh(), DRAWING.temperature, tolerance, 1, torch.device("cpu"))
-    drawing = replace(DRAWING, eos_id=tokenizer.eos_token_id)
+    drawing = replace(DRAWING, ends=(tokenizer.eos_token_id,))
     return VLLMGenerator(backend, tokenizer, drawing, 5, proof, prove)
 
 
@@ -220,7 +220,7 @@ def test_a_proof_reads_a_version_where_it_is_and_no_weights_of_its_model() -> No
     _, tokenizer = tiny()
     shape = shape_of(AutoModelForCausalLM, fresh().config, "x", "model.path").eval()
     proof = Proof(shape, DRAWING.temperature, 1e-3, 1, torch.device("cpu"))
-    drawing = replace(DRAWING, eos_id=tokenizer.eos_token_id)
+    drawing = replace(DRAWING, ends=(tokenizer.eos_token_id,))
     generator = VLLMGenerator(Mirror(fresh()), tokenizer, drawing, 5, proof, Prove.first)
     generator.generate(weights(), chunk())
     assert generator.report().measures["generator/proof_gap_max"] < 1e-4

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("costly")
 
 ECHO = Play(Echo, max_turn_tokens=6, max_observation_tokens=40)
 TEMPERATURE = 0.9
-DRAWING = Drawing(TEMPERATURE, 16, EOS)
+DRAWING = Drawing(TEMPERATURE, 16, (EOS,))
 
 
 def playing(backend: Mirror, task: Play = ECHO, **options: Any) -> EpisodeGenerator:

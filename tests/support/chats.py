@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
@@ -28,22 +29,23 @@ THINKING = (
 MERGES = [("1", "2"), ("12", "3"), ("a", "b"), ("Ġ", "a"), ("Ċ", "Ċ"), ("Ċ", "Ġ")]
 
 
-def chat_tokenizer(template: str = CHATML, takes_spaces: bool = False) -> Any:
-    """Bytes, merged by MERGES. takes_spaces: whether the end token has the spaces behind it."""
+def byte_tokenizer(special: Sequence[AddedToken], end: str | AddedToken) -> Any:
+    """Bytes, merged by MERGES, with these special tokens. end: the end token, one of them."""
     symbols = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in MERGES)]
     vocabulary = {symbol: number for number, symbol in enumerate(symbols)}
     raw = Tokenizer(BPE(vocabulary, merges=MERGES))
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     raw.decoder = decoders.ByteLevel()
-    raw.add_special_tokens(
-        [AddedToken("<|im_start|>", special=True), AddedToken("<pad>", special=True)]
+    raw.add_special_tokens(list(special))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw, eos_token=end, clean_up_tokenization_spaces=False
     )
-    raw.add_special_tokens([AddedToken(END, special=True, rstrip=takes_spaces)])
-    made = PreTrainedTokenizerFast(
-        tokenizer_object=raw,
-        eos_token=AddedToken(END, special=True, rstrip=takes_spaces),
-        pad_token="<pad>",
-        clean_up_tokenization_spaces=False,
-    )
-    made.chat_template = template
+
+
+def chat_tokenizer(template: str = CHATML, takes_spaces: bool = False) -> Any:
+    """takes_spaces: whether the end token has the spaces behind it."""
+    end = AddedToken(END, special=True, rstrip=takes_spaces)
+    others = [AddedToken(name, special=True) for name in ("<|im_start|>", "<pad>")]
+    made = byte_tokenizer([*others, end], end)
+    made.pad_token, made.chat_template = "<pad>", template
     return made

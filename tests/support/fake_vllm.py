@@ -18,6 +18,11 @@ from rlhf_lab.types.data import Weights
 from rlhf_lab.types.heartbeat import nothing
 
 
+def has_end(tokens: Sequence[int], drawing: Drawing) -> bool:
+    """Whether an end token is among the tokens."""
+    return not set(drawing.ends).isdisjoint(tokens)
+
+
 class Mirror:
     """A backend that is transformers itself. lost: the tensor that never arrives. keeps: whether
     only the first load does anything. says: the version it speaks of, if not the last."""
@@ -51,7 +56,7 @@ class Mirror:
         rng = torch.Generator().manual_seed(request.seed)
         tokens: list[int] = []
         logps: list[float] = []
-        while len(tokens) < drawing.max_new_tokens and drawing.eos_id not in tokens:
+        while len(tokens) < drawing.max_new_tokens and not has_end(tokens, drawing):
             row = torch.tensor([[*request.tokens, *tokens]])
             with torch.inference_mode():
                 logits_V = self.model(input_ids=row).logits[0, -1].float() / drawing.temperature
@@ -63,7 +68,7 @@ class Mirror:
             logps.append(float(logp_V[tokens[-1]]))
         version = self.says or self.loaded[-1]
         names = (version,) * len(tokens)
-        return Answer(tuple(tokens), tuple(logps), drawing.eos_id in tokens, names)
+        return Answer(tuple(tokens), tuple(logps), has_end(tokens, drawing), names)
 
     def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
         self.begun.append(self.draw(requests, drawing))

@@ -89,7 +89,7 @@ def make_parquet(folder: Path) -> None:
 def read_task(folder: Path) -> None:
     """What a run reads of every row."""
     task = Gsm8k(path=str(folder), validation_size=2)
-    limits = Limits(lambda text: [1] * len(text), never_shorter, 300, 9)
+    limits = Limits(lambda example: [1] * len(example.prompt), never_shorter, 300, 9)
     for split in Split:
         examples = task.examples(split)
         audit_split(split, examples, limits, DataOptions(), lambda: None)

@@ -44,8 +44,17 @@ def examples(*prompts: str, reference: str = " r") -> list[Example]:
     return [Example(f"row/{n}", prompt, reference) for n, prompt in enumerate(prompts, start=1)]
 
 
+def words_of_prompt(example: Example) -> list[int]:
+    return [1] * len(example.prompt.split())
+
+
+def words_of_reference(example: Example) -> list[int]:
+    """With an end token."""
+    return [1] * (len(example.reference.split()) + 1)
+
+
 def audited(rows: Sequence[Example], limits: Limits | None = None, **options: Any) -> SplitAudit:
-    limits = limits or Limits(lambda text: [1] * len(text.split()), never_shorter, 3, 2)
+    limits = limits or Limits(words_of_prompt, never_shorter, 3, 2, answer=words_of_reference)
     return audit_split(Split.train, rows, limits, DataOptions(**options), lambda: None)
 
 

@@ -28,7 +28,7 @@ MIXTURE = Mixture(tasks=TASKS, weights={"sums": 3.0, "products": 1.0}, train_siz
 
 
 def stream() -> PromptStream:
-    return PromptStream(MIXTURE.examples(Split.train), lambda text: [1] * len(text), 1, 64)
+    return PromptStream(MIXTURE.examples(Split.train), lambda row: [1] * len(row.prompt), 1, 64)
 
 
 @pytest.mark.parametrize("weights", [(1.0,), (3.0, 1.0), (0.7, 0.2, 0.1), (5.0, 1.0, 1.0, 0.01)])

@@ -180,7 +180,7 @@ def test_a_template_whose_answers_do_not_end_is_refused(tmp_path: Path) -> None:
     chat.check_end(tokenizer(), "", HELLO)
     chat.check_end(tokenizer(), "", Example("row/2", "no chat", "w3"))
     other = tokenizer(TEMPLATE.replace("<end>", "<over>"))
-    with pytest.raises(UserError, match=r"ends an answer with ' <over> '.*end token is '<end>'"):
+    with pytest.raises(UserError, match=r"' <over> '.*'<end>'.*task\.chat_template"):
         chat.check_end(other, "", HELLO)
 
 

@@ -91,11 +91,11 @@ def test_a_published_set_trains_a_reward_model(
 def test_answers_are_cut_at_the_lengths_and_keep_their_end() -> None:
     row = {"prompt": "p", "prompt_tokens": [5] * 4, "chosen_tokens": [6, 7, 8, 9, 0]}
     row |= {"rejected_tokens": [6, 7, 8]}
-    response = cut_pair(row, 0, RewardModelOptions(max_response_tokens=3))
+    response = cut_pair(row, (0,), RewardModelOptions(max_response_tokens=3))
     assert (response["chosen_tokens"], response["rejected_tokens"]) == ([6, 7, 0], [6, 7, 8])
-    both = cut_pair(row, 0, RewardModelOptions(max_tokens=6))
+    both = cut_pair(row, (0,), RewardModelOptions(max_tokens=6))
     # The rejected answer was not finished, and is not made so.
     assert (both["chosen_tokens"], both["rejected_tokens"]) == ([6, 0], [6, 7])
-    assert cut_pair(row, 0, RewardModelOptions()) == row
+    assert cut_pair(row, (0,), RewardModelOptions()) == row
     with pytest.raises(UserError, match=r"reward_model\.max_tokens=5: the prompt 'p' has 4 tokens"):
-        cut_pair(row, 0, RewardModelOptions(max_tokens=5))
+        cut_pair(row, (0,), RewardModelOptions(max_tokens=5))

@@ -19,7 +19,7 @@ from rlhf_lab.types.samples import Example, Finish, Group, Sample
 
 def stream(rows: int) -> PromptStream:
     examples = [Example(str(row), f"{row}=", "") for row in range(rows)]
-    return PromptStream(examples, lambda text: [1, len(text)], 7, 8, shuffle=False)
+    return PromptStream(examples, lambda row: [1, len(row.prompt)], 7, 8, shuffle=False)
 
 
 def memory_of(rows: int, staleness: int = 0, **options: object) -> RememberedPrompts:

@@ -169,7 +169,7 @@ def test_a_verifier_that_raises_is_an_error_with_the_prompts_name_and_no_reward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     task = ReasoningGym()
-    stream = PromptStream(task.examples(Split.train), lambda text: [1], 1, 10)
+    stream = PromptStream(task.examples(Split.train), lambda row: [1], 1, 10)
     prompt = stream[0]
     row = prompt.example
     cause = KeyError("oops")

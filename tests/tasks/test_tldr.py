@@ -23,6 +23,7 @@ from rlhf_lab.tasks.references import reference_sample
 from rlhf_lab.tasks.tldr import RowKind, Tldr
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Finish, Prompt, Split
+from rlhf_lab.types.text_frame import Marks, marked
 from tests.conftest import MakeConfig
 
 RAW = {"subreddit": "cats", "title": "My cat", "post": "one\ntwo\nthree", "summary": "  it purrs "}
@@ -52,6 +53,17 @@ def words(text: str) -> list[int]:
     return [1] * len(text.split())
 
 
+class Words:
+    """The part of a tokenizer that reading prompts needs."""
+
+    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+        return {"input_ids": words(text)}
+
+
+def words_of(example: Example) -> list[int]:
+    return words(example.prompt)
+
+
 def characters(text: str) -> list[int]:
     return [1] * len(text)
 
@@ -78,7 +90,10 @@ def test_columns_and_template_are_options_and_the_text_is_not_read_as_a_template
 
 
 def shortened(task: Tldr, limit: int, encode: Any) -> str:
-    stream = PromptStream(task.examples(Split.train), encode, 1, limit, shorten=task.shorter)
+    def read(example: Example) -> list[int]:
+        return list(encode(example.prompt))
+
+    stream = PromptStream(task.examples(Split.train), read, 1, limit, shorten=task.shorter)
     assert len(stream[0].tokens) <= limit
     assert stream[0].tokens == tuple(encode(stream[0].example.prompt))
     return stream[0].example.prompt
@@ -213,7 +228,7 @@ def test_resuming_from_a_cursor_is_the_stream_that_was_never_cut(tmp_path: Path)
     task = numbered(tmp_path)
 
     def stream() -> PromptStream:
-        return PromptStream(task.examples(Split.train), words, 7, 99)
+        return PromptStream(task.examples(Split.train), words_of, 7, 99)
 
     first = stream()
     whole = [first[cursor] for cursor in range(40)]
@@ -222,7 +237,7 @@ def test_resuming_from_a_cursor_is_the_stream_that_was_never_cut(tmp_path: Path)
     epochs = [[p.example.uid for p in whole[start : start + 11]] for start in (0, 11, 22)]
     assert all(len(set(epoch)) == 11 for epoch in epochs), "every row once an epoch"
     assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
-    other = PromptStream(task.examples(Split.train), words, 8, 99)
+    other = PromptStream(task.examples(Split.train), words_of, 8, 99)
     assert [other[cursor].example.uid for cursor in range(11)] != epochs[0]
 
 
@@ -233,11 +248,11 @@ def test_another_process_sees_the_same_order(config_of: MakeConfig, tmp_path: Pa
         "from rlhf_lab.tasks.tldr import Tldr\n"
         "from rlhf_lab.types.samples import Split\n"
         f"rows = Tldr(path={task.path!r}).examples(Split.train)\n"
-        "stream = PromptStream(rows, lambda text: [1], 7, 99)\n"
+        "stream = PromptStream(rows, lambda row: [1], 7, 99)\n"
         "print([stream[cursor].example.uid for cursor in range(5, 30)])\n"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    stream = PromptStream(task.examples(Split.train), words, 7, 99)
+    stream = PromptStream(task.examples(Split.train), words_of, 7, 99)
     assert found.stdout.strip() == str([stream[cursor].example.uid for cursor in range(5, 30)])
 
 
@@ -261,6 +276,6 @@ def test_a_run_shortens_what_its_task_can_shorten(config_of: MakeConfig, tmp_pat
     config = config_of(
         *("task=tldr", f"task.path={path}", "task.rows=raw", "task.max_prompt_tokens=9")
     )
-    tokenizer = lambda text, add_special_tokens: {"input_ids": words(text)}  # noqa: E731
+    tokenizer = marked(Words(), Marks(start=(), ends=(0,)))
     stream = build_prompts(config, tokenizer, Split.train, "rollout")
     assert "POST: one\ntwo\n\nTL;DR:" in stream[0].example.prompt

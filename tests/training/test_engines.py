@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from rlhf_lab.algos.corrections.m2po import M2PO
 from rlhf_lab.experiment import checks
+from rlhf_lab.models.agreement import is_splittable
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.forward import is_splittable, num_chunks, response_output
+from rlhf_lab.models.forward import num_chunks, response_output
 from rlhf_lab.models.microbatches import split
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.value_model import value_model_like

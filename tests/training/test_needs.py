@@ -12,7 +12,7 @@ import torch
 
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.experiment.algorithm_probes import reads_reference
-from rlhf_lab.experiment.build import build_generator, pad_id
+from rlhf_lab.experiment.build import build_generator
 from rlhf_lab.experiment.build_engine import build_engine, build_value_model
 from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.checks import warnings
@@ -32,6 +32,7 @@ from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.errors import StopRequested, UserError
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Sample, Split
+from rlhf_lab.types.text_frame import TextFrame
 from tests.conftest import MakeConfig
 from tests.support.examples import group
 from tests.support.in_memory import memory_of, result_of, run_in_memory
@@ -58,7 +59,7 @@ def sampled(config: Config, model: Any, tokenizer: Any, greedy: bool, seed: str 
     stream = build_prompts(config, tokenizer, Split.train, "test")
     chunk = Chunk(0, 0, tuple(stream[place] for place in range(4)), 3, greedy)
     groups = build_generator(config, model, tokenizer, seed).generate(weights, chunk)
-    return collate(groups, pad_id(tokenizer), limit=16)
+    return collate(groups, TextFrame(tokenizer).pad, limit=16)
 
 
 def test_values_begin_as_the_scores_of_the_proxy(make_config: MakeConfig) -> None:

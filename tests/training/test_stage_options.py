@@ -12,17 +12,20 @@ from rlhf_lab.experiment.artifact_keys import ArtifactKeys
 from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import plain, typed
+from rlhf_lab.experiment.make_models import sft_prompts
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.registry import option_files
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.chat import answer_tokens
+from rlhf_lab.tasks.references import reference_form
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
-from rlhf_lab.training.stages.sft import cut_references
+from rlhf_lab.training.stages.sft import StageReferences
 from rlhf_lab.training.stages.sft_options import SFTOptions
 from rlhf_lab.training.stages.supervised_options import StageSchedule
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.samples import Split
+from rlhf_lab.types.samples import Finish, Split
 from tests.conftest import MakeConfig
 from tests.support.composed import composed
 
@@ -177,15 +180,35 @@ def test_references_are_cut_at_both_lengths_and_end(make_config: MakeConfig) -> 
     tokenizer = config.task.tokenizer()
     stream = build_prompts(config, tokenizer, Split.train, "sft")
     prompts = [stream[index] for index in range(20)]
-    plain_ones = cut_references(prompts, tokenizer, 24, SFTOptions())
+    plain_ones = StageReferences(tokenizer, 24, SFTOptions())(prompts)
     longest = max(len(one.samples[0].tokens) for one in plain_ones)
-    shorter = cut_references(prompts, tokenizer, longest - 2, SFTOptions())
+    shorter = StageReferences(tokenizer, longest - 2, SFTOptions())(prompts)
     assert max(len(one.samples[0].tokens) for one in shorter) == longest - 2
     most = max(len(one.prompt.tokens) for one in plain_ones) + 2
-    both = cut_references(prompts, tokenizer, 24, SFTOptions(max_tokens=most))
+    both = StageReferences(tokenizer, 24, SFTOptions(max_tokens=most))(prompts)
     for one in both:
         assert len(one.prompt.tokens) + len(one.samples[0].tokens) <= most
         assert one.samples[0].tokens[-1] == tokenizer.eos_token_id
+
+
+def test_rows_with_long_references_are_left_out_of_sft(make_config: MakeConfig) -> None:
+    sizes = ("task.train_size=40", "task.validation_size=8", "task.test_size=8")
+    config = make_config("task.long_references=left_out", *sizes)
+    tokenizer = config.task.tokenizer()
+    form, console = reference_form(config.task), Console(quiet=True)
+    lengths = [
+        len(answer_tokens(tokenizer, form.chat, row, row.reference))
+        for row in config.task.examples(Split.train)
+    ]
+    limit = sorted(lengths)[len(lengths) // 2] - 1
+    answers = StageReferences(tokenizer, limit, SFTOptions(), form)
+    stream = sft_prompts(config, console, tokenizer, Split.train, answers)
+    assert len(stream) == sum(length <= limit for length in lengths) < len(lengths)
+    groups = answers([stream[index] for index in range(len(stream))])
+    assert all(group.samples[0].finish is Finish.eos for group in groups) and not answers.note
+    with pytest.raises(UserError, match=r"task\.long_references=left_out.*max_response_tokens"):
+        none = StageReferences(tokenizer, 1, SFTOptions(), form)
+        sft_prompts(config, console, tokenizer, Split.train, none)
 
 
 def test_a_length_without_room_for_a_reference_is_refused(make_config: MakeConfig) -> None:

@@ -136,7 +136,7 @@ def test_first_tokens_follow_the_distribution(made: Any) -> None:
     """Pearson's statistic of 2048 first tokens stays where chance leaves it."""
     model, generator = made
     weights = version(model, 5)
-    drawing = Drawing(TEMPERATURE, 1, eos_id=0)
+    drawing = Drawing(TEMPERATURE, 1, ends=(0,))
     generator.generate(weights, chunk(PROMPTS, 2))
     asked = [Request(PROMPTS[0], seed) for seed in range(2048)]
     answers = generator.backend.draw(asked, drawing)
@@ -169,7 +169,7 @@ def test_a_tied_head_that_stays_behind_is_refused(kind: str) -> None:
         "tests.with_vllm.stale_child",
     )
     proof = Proof(load_model(), TEMPERATURE, 1e-3, 1, torch.device("cpu"))
-    drawing = Drawing(TEMPERATURE, LENGTHS.response, 0)
+    drawing = Drawing(TEMPERATURE, LENGTHS.response, (0,))
     generator = VLLMGenerator(backend, tokenizer(), drawing, SEED, proof, Prove.first)
     with pytest.raises(EngineFailure, match="does not have the weights"):
         generator.generate(version(model, 0), chunk(PROMPTS, 2))

@@ -20,6 +20,7 @@ from rlhf_lab.experiment.derived import (
     has_references,
     is_verified,
     judged_tokens,
+    reads_reference_tokens,
     response_tokens,
 )
 from rlhf_lab.experiment.policy_loader import PolicyLoader
@@ -33,10 +34,11 @@ from rlhf_lab.rollout.generators.hf_turns import HFTurns
 from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.protocols import Answering
-from rlhf_lab.tasks.references import reference_groups
+from rlhf_lab.tasks.references import reference_form, reference_groups
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.reward_protocols import Reward
 from rlhf_lab.types.samples import Group
+from rlhf_lab.types.text_frame import TextFrame
 
 # What the samples that are trained on are keyed by.
 ROLLOUT = "rollout"
@@ -135,7 +137,8 @@ def build_evaluator(
     threads = config.eval.threads
     references: list[Group] = []
     if has_references(config):
-        references = reference_groups(prompts, tokenizer, judged_tokens(config))
+        form = reference_form(config.task, as_text=not reads_reference_tokens(config))
+        references = reference_groups(prompts, tokenizer, judged_tokens(config), form)
     gold = None
     if has_judge(config):
         gold = build_reward(config.judge, config, tokenizer, (), threads, judged_tokens(config))
@@ -149,7 +152,7 @@ def build_evaluator(
         proxy=with_known_references(config, sources.proxies, tokenizer, proxy, references),
         prompts=prompts,
         references=references,
-        pad_id=pad_id(tokenizer),
+        pad_id=TextFrame(tokenizer).pad,
         temperature=config.generator.temperature,
         is_verified=is_verified(config),
         answering=config.task if isinstance(config.task, Answering) else None,
@@ -157,9 +160,3 @@ def build_evaluator(
         has_policy_logps=sampled.is_float32 and policy.dtype is torch.float32,
         why_no_win_rate=why_no_win_rate(config),
     )
-
-
-def pad_id(tokenizer: Any) -> int:
-    """The padding token, or the end token where there is none (padding is masked everywhere)."""
-    pad = tokenizer.pad_token_id
-    return int(tokenizer.eos_token_id if pad is None else pad)

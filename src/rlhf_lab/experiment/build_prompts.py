@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import pairs_file, response_tokens
+from rlhf_lab.experiment.derived import pairs_file, reads_reference_tokens, response_tokens
 from rlhf_lab.experiment.planning.forecast import require_eval_prompts
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
@@ -19,7 +19,7 @@ from rlhf_lab.tasks.offline_prompts import WithOffline
 from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.prompt_memory import RememberedPrompts
 from rlhf_lab.tasks.prompt_selection import EveryPrompt, PromptSelection
-from rlhf_lab.tasks.prompts import Encode, PromptStream, Render, Shorten, never_shorter
+from rlhf_lab.tasks.prompts import PromptStream, Read, Render, Shorten, never_shorter
 from rlhf_lab.tasks.protocols import Shortening, Task
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Prompt, Split
@@ -65,7 +65,8 @@ def pair_prompts(config: Config, pairs: str, tokenizer: Any, purpose: str) -> Pr
     """The prompts of a file of fixed pairs, whose answers are checked now."""
     key = pairs_file(config)[1]
     stream = stream_of(pair_examples(Path(pairs), key), config, tokenizer, purpose, shuffle=True)
-    generator = PairsGenerator(tokenizer, response_tokens(config), key)
+    form = chat.form_of(config.task)
+    generator = PairsGenerator(tokenizer, response_tokens(config), key, form=form)
     for index in range(len(stream)):
         generator.pair(stream[index].example)
     return stream
@@ -83,14 +84,18 @@ def stream_of(
 ) -> PromptStream:
     """An endless stream of prompts made of these examples."""
     if len(examples):
-        chat.check_end(tokenizer, getattr(config.task, "chat_template", ""), examples[0])
+        form = chat.form_of(config.task)
+        chat.check_end(tokenizer, form, examples[0])
+        if reads_reference_tokens(config) and examples[0].messages:
+            # Evaluation would find it after the last step.
+            chat.answer_tokens(tokenizer, form, examples[0], examples[0].reference)
         check_turns(config.task, tokenizer, examples[0])
     kept = examples
     if getattr(config.task, "drop_long", False):
         kept = short_enough(examples, config, tokenizer)
     return PromptStream(
         kept,
-        prompt_encoder(tokenizer),
+        prompt_reader(config.task, tokenizer),
         seed=stable_hash(config.seed, purpose),
         max_prompt_tokens=config.task.max_prompt_tokens,
         shuffle=shuffle,
@@ -102,14 +107,13 @@ def stream_of(
 
 def short_enough(examples: Sequence[Example], config: Config, tokenizer: Any) -> list[Example]:
     """The examples whose prompts have at most task.max_prompt_tokens."""
-    encode, render = prompt_encoder(tokenizer), prompt_renderer(config.task, tokenizer)
-    most = config.task.max_prompt_tokens
-    return [example for example in examples if len(encode(render(example))) <= most]
+    read, most = prompt_reader(config.task, tokenizer), config.task.max_prompt_tokens
+    return [example for example in examples if len(read(example)) <= most]
 
 
-def prompt_encoder(tokenizer: Any) -> Encode:
-    """How a policy's tokenizer reads a text: no special tokens are added."""
-    return lambda text: list(tokenizer(text, add_special_tokens=False)["input_ids"])
+def prompt_reader(task: Task, tokenizer: Any) -> Read:
+    """How a policy reads a prompt: as a text in its frame, or as a chat in its template."""
+    return functools.partial(chat.encode, tokenizer, chat.form_of(task))
 
 
 def prompt_shortener(task: Task) -> Shorten:
@@ -119,5 +123,4 @@ def prompt_shortener(task: Task) -> Shorten:
 
 def prompt_renderer(task: Task, tokenizer: Any) -> Render:
     """The text that a policy reads of a prompt: the prompt, or a chat in its chat template."""
-    # Of tasks that may be chats; examples of others have no messages.
-    return functools.partial(chat.text, tokenizer, getattr(task, "chat_template", ""))
+    return functools.partial(chat.text, tokenizer, chat.form_of(task))

@@ -6,6 +6,7 @@ from typing import Any
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import sequence_tokens
+from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.types.errors import UserError
@@ -34,7 +35,7 @@ def build_teacher(config: Config, tokenizer: Any) -> Any | None:
             f"algo.top_k={number}: the vocabulary of {KEY}={named} has {size} tokens; pass at most "
             "that, or 0 for all"
         )
-    context = getattr(model.config, "max_position_embeddings", None)
+    context = longest_row(model.config)
     needed = sequence_tokens(config)
     if context is not None and needed > context:
         raise UserError(

@@ -12,6 +12,7 @@ from rlhf_lab.experiment.derived import (
     sft_tokens,
     trains_proxy,
 )
+from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.lora import require_peft
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.types.errors import UserError
@@ -82,14 +83,16 @@ def check_cut(config: Config) -> None:
 
 def check_context(config: Config, model: Any, longest: int = 0) -> None:
     """The same for a loaded model, whose context is known now. longest: tokens of a row of SFT."""
-    context = getattr(model.config, "max_position_embeddings", None)
+    context = longest_row(model.config)
     needed = max(config.task.max_prompt_tokens + response_tokens(config), longest)
     needed += observation_tokens(config)
     if context is not None and needed > context:
         raise UserError(
             f"task.max_prompt_tokens={config.task.max_prompt_tokens} plus responses of "
-            f"{needed - config.task.max_prompt_tokens} tokens do not fit the model's context of "
-            f"{context} (model={config.model.name}): lower the lengths"
+            f"{needed - config.task.max_prompt_tokens} tokens do not fit the {context} "
+            f"tokens that rows of model={config.model.name} may have (its context; where longer "
+            "rows change its rotary positions, as with longrope, those before the change): lower "
+            "task.max_prompt_tokens or generator.max_new_tokens"
         )
 
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 from rlhf_lab.experiment.build_prompts import (
     build_prompts,
-    prompt_encoder,
+    prompt_reader,
     prompt_renderer,
     prompt_shortener,
 )
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.data_copy import Splits, refuse_copy, write_copy
-from rlhf_lab.experiment.data_examples import show_examples
+from rlhf_lab.experiment.data_examples import show_examples, show_frame
 from rlhf_lab.experiment.data_tables import show_tables
 from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.audit import Limits, audit_split
 from rlhf_lab.tasks.overlap import Overlap, overlap
-from rlhf_lab.tasks.prompts import Render, text_of
+from rlhf_lab.tasks.prompts import Read, Render, fit, text_of
 from rlhf_lab.tasks.tables import NoSuchFile
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.samples import Split
+from rlhf_lab.types.samples import Example, Prompt, Split
 
 # Which split is looked for in which.
 COMPARED = (
@@ -40,14 +43,17 @@ def inspect(config: Config, console: Console) -> None:
     splits = readable_splits(config, console)
     if config.data.out:
         refuse_copy(config, splits)
-    limits = limits_of(config, console)
+    tokenizer = tokenizer_of(config, console) if config.data.tokens else None
+    limits = limits_of(config, tokenizer)
     audits = []
     for split, examples in splits.items():
         total = min(config.data.limit or len(examples), len(examples))
         with console.stage(f"read {split.value}", total) as bar:
             audits.append(audit_split(split, examples, limits, config.data, bar.advance))
     overlaps = compare(config, splits, console)
-    show_tables(config, console, audits, overlaps, has_tokens=limits.encode is not None)
+    show_tables(config, console, audits, overlaps, has_tokens=limits.read is not None)
+    if tokenizer is not None:
+        show_frame(console, tokenizer, first_prompt(splits[Split.train], limits))
     show_examples(config, console, splits, limits)
     if config.data.out:
         write_copy(config, splits, audits, overlaps, console)
@@ -64,15 +70,29 @@ def readable_splits(config: Config, console: Console) -> Splits:
     return found
 
 
-def limits_of(config: Config, console: Console) -> Limits:
+def limits_of(config: Config, tokenizer: Any | None) -> Limits:
     """How the run would read prompts and references: as plain text if no tokenizer is there."""
-    encode = None
+    read: Read | None = None
+    answer: Read | None = None
     render: Render = text_of
-    if config.data.tokens and (tokenizer := tokenizer_of(config, console)) is not None:
-        encode = prompt_encoder(tokenizer)
+    if tokenizer is not None:
+        read = prompt_reader(config.task, tokenizer)
+        answer = functools.partial(reference_tokens, tokenizer, chat.form_of(config.task))
         render = prompt_renderer(config.task, tokenizer)
     prompt, response = config.task.max_prompt_tokens, response_tokens(config)
-    return Limits(encode, prompt_shortener(config.task), prompt, response, render)
+    return Limits(read, prompt_shortener(config.task), prompt, response, render, answer)
+
+
+def reference_tokens(tokenizer: Any, form: chat.ChatForm, example: Example) -> list[int]:
+    """Those of an example's reference, with its end token."""
+    return chat.answer_tokens(tokenizer, form, example, example.reference)
+
+
+def first_prompt(examples: Sequence[Example], limits: Limits) -> Prompt:
+    """The first prompt of a split, as the model reads it."""
+    assert limits.read is not None
+    example, tokens = fit(examples[0], limits.read, limits.shorten, limits.prompt)
+    return Prompt(0, tokens, example)
 
 
 def tokenizer_of(config: Config, console: Console) -> Any | None:

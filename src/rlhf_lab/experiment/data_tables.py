@@ -11,6 +11,17 @@ from rlhf_lab.tasks.audit import SplitAudit
 from rlhf_lab.tasks.lengths import Repeats
 from rlhf_lab.tasks.overlap import Overlap
 from rlhf_lab.tasks.protocols import Explained
+from rlhf_lab.tasks.references import LongReferences, reference_form
+
+# What becomes of them.
+OF_LONG = {
+    LongReferences.left_out: "SFT leaves them out, evaluation cuts them without an end token",
+    LongReferences.cut: "SFT and evaluation cut them without an end token",
+    LongReferences.cut_with_end: (
+        "SFT and evaluation cut them and put an end token behind the cut, which teaches to stop "
+        "there"
+    ),
+}
 
 
 def show_tables(
@@ -124,11 +135,12 @@ def remarks(config: Config, audit: SplitAudit) -> list[str]:
             f"{audit.split.value}: {len(audit.too_long):,} prompts have more than "
             f"task.max_prompt_tokens={limit}; a run stops at the first: raise it, or pass data.out"
         )
-    references = audit.lengths.get("reference tokens")
+    references, long = audit.lengths.get("reference tokens"), reference_form(config.task).long
     if references and references.num_over and has_references(config):
         lines.append(
-            f"{audit.split.value}: {references.num_over:,} references are cut to "
-            f"{references.limit} tokens in SFT and evaluation"
+            f"{audit.split.value}: {references.num_over:,} of {references.num:,} references have "
+            f"more than {references.limit} tokens: {OF_LONG[long]} "
+            f"(task.long_references={long})"
         )
     kinds: dict[str, Repeats] = {
         "the prompt of": audit.same,

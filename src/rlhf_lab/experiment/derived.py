@@ -15,7 +15,7 @@ from rlhf_lab.experiment.generator_devices import (
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.rewards.nobody import NoJudge
-from rlhf_lab.rewards.options import num_proxies
+from rlhf_lab.rewards.options import num_proxies, reads_tokens
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.protocols import Referencing, Verifiable
@@ -65,6 +65,11 @@ def has_references(config: Config) -> bool:
     """Whether the task has reference answers, which SFT, proxies and win-rates need."""
     task = config.task
     return task.has_references if isinstance(task, Referencing) else True
+
+
+def reads_reference_tokens(config: Config) -> bool:
+    """Whether reward models of the run read reference answers; other rewards read their texts."""
+    return has_references(config) and (reads_tokens(config.reward) or reads_tokens(config.judge))
 
 
 def has_judge(config: Config) -> bool:

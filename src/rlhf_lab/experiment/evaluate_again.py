@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rlhf_lab.experiment.build_prompts import prompt_encoder
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
 from rlhf_lab.experiment.harness import run_harness
@@ -71,7 +70,7 @@ def evaluate_second_task(
         artifacts = Artifacts(of_run, console, loader, products_of(folder, may_make))
         sources = Sources(artifacts.policy(own.model))
         tokenizer = loader.read(sources.policy, config.seed)[1]
-        require_known_texts(config, own, tokenizer, prompt_encoder(tokenizer))
+        require_known_texts(config, own, tokenizer)
         rows = evaluate_run(config, sources, loader, folder, console)
         send_evaluation(config, folder, "evaluate", rows, console)
     return Evaluated(str(folder), rows)

@@ -28,6 +28,7 @@ from rlhf_lab.tasks.pairs import SIDES
 from rlhf_lab.training.stages.reward_model import pair_gaps
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
+from rlhf_lab.types.text_frame import TextFrame
 
 COLUMNS = ["reward", "pairs", "accuracy [95%]"]
 Row = Mapping[str, Any]
@@ -94,7 +95,7 @@ def compare(config: Config, run: Path, console: Console) -> Comparison:
     rows = stages.held_out_pairs()
     reference, tokenizer = loader.read(stages.policy(config.model), config.seed)
     policy, _ = load_policy(PretrainedModel(config.model.name, str(run / POLICY)), None, 0)
-    pad_id = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    pad_id = TextFrame(tokenizer).pad
     implicit_P = right(implicit_gaps(policy, reference, rows, pad_id))
     scorer, _, _ = load_reward_model(str(stages.reward_model().folder))
     gap_P = pair_gaps(for_scores(scorer, CPU), rows, config.reward_model.batch)

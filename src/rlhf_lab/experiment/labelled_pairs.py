@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
@@ -15,6 +16,7 @@ from rlhf_lab.tasks.pairs import SIDES, with_tokens
 from rlhf_lab.training.stages.pair_lengths import cut_pair
 from rlhf_lab.training.stages.scored_rows import tokens_of
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.text_frame import TextFrame
 
 
 def as_read(
@@ -22,16 +24,16 @@ def as_read(
 ) -> list[dict[str, Any]]:
     """The pairs as tokens of a proxy, cut at its lengths. start: its model and tokenizer."""
     model, tokenizer = start
-    end, options, path = tokenizer.eos_token_id, config.reward_model, config.labels.path
+    ends, options, path = TextFrame(tokenizer).ends, config.reward_model, config.labels.path
     if not path:
-        return [cut_pair(row, end, options) for row in rows]
-    read = (cut_pair(with_tokens(row, tokenizer), end, options) for row in rows)
+        return [cut_pair(row, ends, options) for row in rows]
+    read = (cut_pair(with_tokens(row, tokenizer), ends, options) for row in rows)
     return [within_context(row, model, path) for row in read]
 
 
 def within_context(row: dict[str, Any], model: Any, path: str) -> dict[str, Any]:
     """The row, refused if the reward model cannot read it whole."""
-    context = getattr(model.config, "max_position_embeddings", None)
+    context = longest_row(model.config)
     longest = max(len(tokens_of(row, side)) for side in SIDES)
     if context is not None and longest > context:
         raise UserError(

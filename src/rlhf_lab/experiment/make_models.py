@@ -10,7 +10,12 @@ from typing import Any
 
 import torch
 
-from rlhf_lab.experiment.build_prompts import build_prompts
+from rlhf_lab.experiment.build_prompts import (
+    build_prompts,
+    prompt_reader,
+    prompt_shortener,
+    stream_of,
+)
 from rlhf_lab.experiment.build_stage import stage_engine
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.checks_references import require_references
@@ -31,17 +36,19 @@ from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import episode_limits
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.environment import Episodic
-from rlhf_lab.tasks.references import reference_sample
+from rlhf_lab.tasks.prompts import PromptStream, fit
+from rlhf_lab.tasks.references import LongReferences, reference_form, reference_sample
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.stages.calibration import write_calibration
 from rlhf_lab.training.stages.demonstrations import Demonstrations
 from rlhf_lab.training.stages.reward_model import pair_gaps, train_reward_model
 from rlhf_lab.training.stages.scored_rows import ScoreNetwork
-from rlhf_lab.training.stages.sft import Answers, cut_references, train_sft
+from rlhf_lab.training.stages.sft import Answers, StageReferences, train_sft
 from rlhf_lab.training.stages.sft_options import SFTOptions
 from rlhf_lab.training.stages.strength import strength_metrics, vote
+from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
-from rlhf_lab.types.samples import Split
+from rlhf_lab.types.samples import Prompt, Split
 
 STRENGTH = "strength.json"
 HELD_OUT_PROMPTS = 256
@@ -58,8 +65,9 @@ def make_sft(
     check_context(config, policy, sft_tokens(config))
     options = config.sft.for_model(model.is_pretrained)
     shape, by = without_weights(policy), stage_engine(config, options)
-    train = build_prompts(config, tokenizer, Split.train, "sft")
-    held_out = build_prompts(config, tokenizer, Split.validation, "sft", shuffle=False)
+    answers = answers_of(config, tokenizer, options)
+    train = sft_prompts(config, console, tokenizer, Split.train, answers)
+    held_out = sft_prompts(config, console, tokenizer, Split.validation, answers, shuffle=False)
     num = min(HELD_OUT_PROMPTS, len(held_out))
     with (
         console.stage(f"sft {model.name}", total=options.num_steps(len(train))) as bar,
@@ -70,21 +78,51 @@ def make_sft(
             tokenizer,
             train,
             [held_out[index] for index in range(num)],
-            answers_of(config, tokenizer, options),
+            answers,
             options,
             bar,
         )
     save_policy(with_parameters(shape, weights.state), tokenizer, folder)
+    if isinstance(answers, StageReferences) and answers.note:
+        console.print(answers.note)
     return metrics
+
+
+def sft_prompts(
+    config: Config,
+    console: Console,
+    tokenizer: Any,
+    split: Split,
+    answers: Answers,
+    shuffle: bool = True,
+) -> PromptStream:
+    """The prompts of a split that SFT reads: with task.long_references=left_out, those whose
+    references need not be cut."""
+    examples = config.task.examples(split)
+    if isinstance(answers, StageReferences) and answers.form.long is LongReferences.left_out:
+        read, shorten = prompt_reader(config.task, tokenizer), prompt_shortener(config.task)
+        fitted = (fit(one, read, shorten, config.task.max_prompt_tokens) for one in examples)
+        kept = [one for one, tokens in fitted if answers.fits(Prompt(0, tokens, one))]
+        if not kept:
+            raise UserError(
+                f"task.long_references=left_out leaves out all {len(examples):,} rows of {split}: "
+                "raise task.max_response_tokens or sft.max_response_tokens"
+            )
+        if len(kept) < len(examples):
+            num = len(examples) - len(kept)
+            console.print(
+                f"sft: {num:,} of {len(examples):,} rows of {split} are left out, their references "
+                "are too long (task.long_references=left_out)"
+            )
+        examples = kept
+    return stream_of(examples, config, tokenizer, "sft", shuffle)
 
 
 def answers_of(config: Config, tokenizer: Any, options: SFTOptions) -> Answers:
     """What SFT learns: reference answers, or demonstrations of episodes."""
     limit = sft_response_tokens(config)
     if not isinstance(config.task, Episodic):
-        return functools.partial(
-            cut_references, tokenizer=tokenizer, max_response_tokens=limit, options=options
-        )
+        return StageReferences(tokenizer, limit, options, reference_form(config.task))
     seed = functools.partial(stable_hash, config.seed, "environment", "sft")
     limits = episode_limits(config.task, limit)
     calls = EnvironmentCalls(config.episodes)
@@ -117,9 +155,10 @@ def make_reward_model(
     model = reward_model_from(policy, seed, options.head_std)
     shape, by = without_weights(model), stage_engine(config, options)
     stream = build_prompts(config, tokenizer, Split.train, "reward_model")
+    form = reference_form(config.task)
     limit = sft_response_tokens(config)
     references = [
-        [*stream[index].tokens, *reference_sample(stream[index], tokenizer, limit).tokens]
+        [*stream[index].tokens, *reference_sample(stream[index], tokenizer, limit, form).tokens]
         for index in range(REFERENCES)
     ]
     num_trained = len(train) - int(options.drop_share * len(train))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +10,8 @@ from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.options import num_proxies
-from rlhf_lab.tasks.prompts import Encode
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.text_frame import TextFrame
 
 
 def is_second_task(config: Config, own: Config) -> bool:
@@ -42,13 +42,13 @@ def on_second_task(config: Config, own: Config) -> Config:
     return found
 
 
-def require_known_texts(config: Config, own: Config, tokenizer: Any, encode: Encode) -> None:
+def require_known_texts(config: Config, own: Config, tokenizer: Any) -> None:
     """Raise UserError if the run's tokenizer cannot read what evaluation asks of this task."""
     num = config.eval.most_prompts[1]
     examples = config.task.examples(config.eval.split)
     asked = [examples[index] for index in range(min(num, len(examples)))]
     texts = [text for one in asked for text in (one.prompt, one.reference) if text]
-    unknown = list(unknown_texts(texts, tokenizer.unk_token_id, encode))
+    unknown = list(unknown_texts(texts, tokenizer.unk_token_id, TextFrame(tokenizer).inside))
     if unknown:
         raise UserError(
             f"task={config.task.name}: the tokenizer that the run learned {own.task.name} with "
@@ -57,7 +57,9 @@ def require_known_texts(config: Config, own: Config, tokenizer: Any, encode: Enc
         )
 
 
-def unknown_texts(texts: Iterable[str], unknown: int | None, encode: Encode) -> Iterable[str]:
+def unknown_texts(
+    texts: Iterable[str], unknown: int | None, encode: Callable[[str], list[int]]
+) -> Iterable[str]:
     """Those in which a part has no token. unknown: the token that stands for such parts."""
     for text in texts:
         try:

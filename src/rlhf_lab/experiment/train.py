@@ -11,8 +11,7 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
-from rlhf_lab.experiment.build import pad_id
-from rlhf_lab.experiment.build_engine import build_value_model, engine_job
+from rlhf_lab.experiment.build_engine import EngineJob, build_value_model, engine_job
 from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
 from rlhf_lab.experiment.checks import warnings
@@ -24,11 +23,12 @@ from rlhf_lab.experiment.empty_updates import NothingTrained
 from rlhf_lab.experiment.round_warnings import RoundWarnings
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.determinism import deterministic
-from rlhf_lab.models.devices import release_unused
+from rlhf_lab.models.devices import chosen, release_unused
 from rlhf_lab.models.reward_model import reward_model_shape
 from rlhf_lab.models.token_texts import token_texts
 from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.rewards.options import scoring_paths
+from rlhf_lab.rollout.generators.options import RoundWeights
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.runs.signals import SIGNALS
 from rlhf_lab.training.checkpoint import Checkpoints
@@ -38,8 +38,10 @@ from rlhf_lab.training.engines.distributed import Processes, join, leave
 from rlhf_lab.training.hooks import Hooks
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.loop import Loop
+from rlhf_lab.training.mismatch import MismatchLimit
 from rlhf_lab.types.data import ValueModel, Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.text_frame import TextFrame
 
 
 class Output(Protocol):
@@ -95,16 +97,18 @@ def learn(
         ledger = new_ledger(config, sources, model, values, teacher)
         if start:
             ledger.restore(start.ledger, wall)
+        job = engine_job(config, model, values, teacher)
+        report_packing(job, report)
         loop = Loop(
             algo=config.algo,
             correction=config.correction,
-            engine=stack.enter_context(engine_job(config, model, values, teacher).led()),
+            engine=stack.enter_context(job.led()),
             pipeline=pipe,
             run_options=config.run,
             optim=config.optim,
             ledger=ledger,
             seed=config.seed,
-            pad_id=pad_id(tokenizer),
+            pad_id=TextFrame(tokenizer).pad,
             response_limit=response_tokens(config),
             hooks=replace(
                 hooks,
@@ -122,8 +126,29 @@ def learn(
             token_texts=partial(token_texts, tokenizer),
             finishes_chunks=finishes_chunks,
             left_out={config.fork.round: config.fork.without_rows},
+            mismatch=mismatch_limit(config, str(model.dtype).removeprefix("torch.")),
         )
         return loop.train(start)
+
+
+def report_packing(job: EngineJob, report: Callable[[str], None]) -> None:
+    """Say why prompts are not shared, where they were to be."""
+    if job.options.share_prompts and (problem := job.networks.packing_problem):
+        report(f"engine.share_prompts=true: prompts are not shared, because {problem}")
+
+
+def mismatch_limit(config: Config, policy_dtype: str) -> MismatchLimit | None:
+    """How far generator and trainer may be apart; None where the config makes them differ, by
+    rounding, kernels or precision. policy_dtype: of its weights."""
+    generator, device = config.generator, chosen(config.engine.device).type
+    is_comparable = generator.draws_samples and not generator.has_own_kernels
+    if not is_comparable or generator.round_weights is not RoundWeights.none:
+        return None
+    own = generator.dtype_on(chosen(generator.device).type, policy_dtype)
+    if own != config.engine.on(device).dtype.value:
+        return None
+    is_half = own != "float32" or (config.engine.tf32 and device == "cuda")
+    return MismatchLimit(is_half, generator.temperature)
 
 
 def run_worker_rank() -> NoReturn:

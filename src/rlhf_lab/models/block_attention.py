@@ -28,6 +28,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward, use_gqa_in_sdpa
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from rlhf_lab.models.borders import borders
 from rlhf_lab.models.segments import BLOCK, NAME, may_see
 
 # The kernels multiply matrices of at least 16 columns; a head wider than 256 does not fit.
@@ -126,9 +127,13 @@ def compiles() -> bool:
 
 
 def use_blocks(body: Any) -> None:
-    """Let a model whose attention is torch's take masks of blocks. What is saved of it does not
-    change."""
-    if body.config._attn_implementation == "sdpa":
+    """Let a model whose attention is torch's, and reaches all tokens, take masks of blocks. What is
+    saved of it does not change.
+
+    Of others no row is packed, and some, such as DeepSeek V3.2, choose the tokens that they attend
+    to only under the names of attention that they know.
+    """
+    if body.config._attn_implementation == "sdpa" and not borders(body.config):
         body.set_attn_implementation(NAME)
 
 

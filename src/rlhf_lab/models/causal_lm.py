@@ -20,10 +20,12 @@ from rlhf_lab.models.loading import (
     located,
     reason,
     require_end_token,
+    require_padded_rows,
     require_vocabulary,
     shape_of,
 )
 from rlhf_lab.models.pretrained import (
+    AUTO,
     PretrainedModel,
     Tying,
     require_attention,
@@ -35,6 +37,7 @@ from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
 from rlhf_lab.models.text_part import text_config, text_part
 from rlhf_lab.runs.disk import follow_umask, writing
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.text_frame import Marks, TextFrame, framed, marked
 
 UNWRAP = modeling_utils.unwrap_model
 
@@ -51,12 +54,13 @@ def load_policy(
     """
     if isinstance(model, ScratchModel):
         with quiet_transformers():
-            return scratch(model, task_tokenizer, seed), task_tokenizer
+            return scratch(model, task_tokenizer, seed), framed(task_tokenizer)
     require_attention(model)
     loaded, tokenizer = load_pretrained(model, key)
     require_vocabulary(loaded, tokenizer, model.path, key)
     require_end_token(tokenizer, model.path, key)
-    return settled(with_head(loaded, model.tie_embeddings, model.path)), with_padding(tokenizer)
+    require_padded_rows(loaded, model.path, key)
+    return settled(with_head(loaded, model.tie_embeddings, model.path)), prepared(tokenizer, model)
 
 
 def load_pretrained(model: PretrainedModel, key: str) -> tuple[Any, Any]:
@@ -94,10 +98,10 @@ def load_tokenizer(
 ) -> Any:
     """The tokenizer of `load_policy`, without the weights. key: the option that named it."""
     if isinstance(model, ScratchModel):
-        return task_tokenizer if task_tokenizer is not None else refuse_no_tokenizer(model)
+        return framed(task_tokenizer) if task_tokenizer is not None else refuse_no_tokenizer(model)
     if file := gguf_file(model, key):
-        return with_padding(gguf_tokenizer(file, model.path, key))
-    return with_padding(load_tokenizer_of(model.path, key, model.revision))
+        return prepared(gguf_tokenizer(file, model.path, key), model)
+    return prepared(load_tokenizer_of(model.path, key, model.revision), model)
 
 
 def settled(model: Any) -> Any:
@@ -109,6 +113,23 @@ def settled(model: Any) -> Any:
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
     return model.eval()
+
+
+def prepared(tokenizer: Any, model: PretrainedModel) -> Any:
+    """The tokenizer with a padding token, and with the start of rows that model.add_bos asks for.
+    Raises UserError for add_bos=true without a BOS token."""
+    found = with_padding(tokenizer)
+    if model.add_bos == AUTO:
+        return found
+    bos = found.bos_token_id
+    has_bos = model.add_bos == "true"
+    if has_bos and bos is None:
+        raise UserError(
+            f"model.add_bos=true, but the tokenizer of model.path={model.path} has no BOS token: "
+            "pass model.add_bos=auto, or set bos_token in its tokenizer_config.json"
+        )
+    marks = Marks((bos,) if has_bos else (), TextFrame(found).ends, in_chats=has_bos)
+    return marked(found, marks)
 
 
 def with_padding(tokenizer: Any) -> Any:

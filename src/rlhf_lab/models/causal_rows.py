@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.agreement import reads_as_plain
+from rlhf_lab.models.agreement import reads_as_single_rows
 from rlhf_lab.models.forward import TokenRows
 
 
@@ -78,5 +78,5 @@ def is_causal(config: Any) -> bool:
 
 
 def takes_causal_rows(body: Any) -> bool:
-    """Whether a model computes the same for rows without a mask, tested on two short rows."""
-    return is_causal(body.config) and reads_as_plain(body, causal_states)
+    """Whether a model computes the same for rows without a mask."""
+    return is_causal(body.config) and reads_as_single_rows(body, causal_states)

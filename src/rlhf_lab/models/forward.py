@@ -19,9 +19,6 @@ from rlhf_lab.models.top_tokens import Asked, top_columns
 from rlhf_lab.models.value_model import expected
 from rlhf_lab.types.data import Batch, PolicyOutput, Writer
 
-# Config fields of transformers by which a model caps its logits.
-CAPS = ("final_logit_softcapping", "output_logits_soft_cap")
-
 
 class TokenRows(NamedTuple):
     """The columns of a batch that models read. Rows of a group are consecutive and share a prompt.
@@ -227,32 +224,6 @@ def token_logp(
 def body(model: Any) -> Any:
     """The model without its output head."""
     return model.base_model
-
-
-def is_splittable(model: Any) -> bool:
-    """Whether the logits are exactly the output head applied to the last hidden states.
-
-    Tested on two tokens, because models that scale or cap their logits name that differently. A cap
-    hardly changes small logits, so the known config fields are checked as well.
-    """
-    if any(getattr(model.config, name, None) for name in CAPS):
-        return False
-    head = model.get_output_embeddings()
-    if head is None or not hasattr(model, "base_model") or model.base_model is model:
-        return False
-    tokens = torch.arange(2, device=next(model.parameters()).device).unsqueeze(0)
-    with torch.no_grad():
-        logits = model(input_ids=tokens, use_cache=False).logits
-        parts = head(body(model)(input_ids=tokens, use_cache=False).last_hidden_state)
-    return logits.shape == parts.shape and torch.allclose(logits, parts, rtol=1e-4, atol=1e-5)
-
-
-def attends_to_all(config: Any) -> bool:
-    """Whether every layer has full causal attention (no sliding window), by the model's config."""
-    kinds = getattr(config, "layer_types", None)
-    if kinds:
-        return set(kinds) == {"full_attention"}
-    return getattr(config, "sliding_window", None) is None
 
 
 def num_chunks(num_tokens: int, logit_tokens: int) -> int:

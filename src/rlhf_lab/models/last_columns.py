@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from rlhf_lab.models.agreement import reads_as_plain
+from rlhf_lab.models.agreement import reads_as_single_rows
 from rlhf_lab.models.batching import pad_left
 from rlhf_lab.models.devices import device_of
 from rlhf_lab.models.forward import (
@@ -93,7 +93,7 @@ def last_column_stack(model: Any) -> Stack | None:
     def read(_: Any, rows: TokenRows) -> Tensor:
         return response_states(stack, rows)
 
-    return stack if reads_as_plain(model.base_model, read) else None
+    return stack if reads_as_single_rows(model.base_model, read) else None
 
 
 def response_states(stack: Stack, rows: TokenRows) -> Tensor:

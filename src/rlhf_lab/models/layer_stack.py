@@ -20,10 +20,8 @@ from transformers import (
     Qwen2ForSequenceClassification,
 )
 
-from rlhf_lab.models.forward import attends_to_all
+from rlhf_lab.models.borders import FIXED_ROTARY, borders
 
-# Rotary tables that are a function of the position alone; others change with the longest one.
-FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
 NEOX = (GPTNeoXForCausalLM, GPTNeoXForSequenceClassification)
 LLAMA = (
     *(LlamaForCausalLM, LlamaForSequenceClassification),
@@ -125,4 +123,4 @@ def stack_of(model: Any) -> Stack | None:
 def has_known_attention(config: Any) -> bool:
     """Whether every layer attends to all that came before, with a fixed rotary table."""
     rotary = getattr(config, "rope_parameters", None) or {}
-    return rotary.get("rope_type") in FIXED_ROTARY and attends_to_all(config)
+    return rotary.get("rope_type") in FIXED_ROTARY and not borders(config)

@@ -13,12 +13,16 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer
 
 from rlhf_lab.models.adapter_folders import base_of
+from rlhf_lab.models.agreement import padding_problem
 from rlhf_lab.models.folders import require_config, require_files
+from rlhf_lab.models.layer_stack import stack_of
 from rlhf_lab.models.quiet import first_line, quiet_transformers
+from rlhf_lab.models.sampling import end_tokens
 from rlhf_lab.models.without_weights import WithoutWeights
 from rlhf_lab.runs.memory import is_shortage
 from rlhf_lab.runs.reading import REASON, is_parsers
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.text_frame import framed
 
 MISMATCH = "ignore_mismatched_sizes"
 
@@ -82,8 +86,8 @@ def load_config_of(path: str, key: str, revision: str = "") -> Any:
 
 
 def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
-    """A tokenizer from a folder or the hub, that of their base for adapters without one. Raises
-    UserError, naming `key`, if there is none."""
+    """A tokenizer from a folder or the hub, marked with the text frame of its model; that of their
+    base for adapters without one. Raises UserError, naming `key`, if there is none."""
     name, where = located(path, revision)
     base = base_of(name, key, where)
     if base and not base.has_tokenizer:
@@ -99,7 +103,10 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
         raise no_tokenizer(path, key, first_line(error)) from error
     if is_empty:
         raise no_tokenizer(path, key, "its vocabulary is empty")
-    return tokenizer
+    try:
+        return framed(tokenizer, end_tokens(name, where, key))
+    except ValueError as error:
+        raise no_tokenizer(path, key, str(error)) from error
 
 
 def shape_of(kind: Any, config: Any, path: str, key: str, **options: Any) -> Any:
@@ -167,4 +174,13 @@ def require_end_token(tokenizer: Any, path: str, key: str) -> None:
         raise UserError(
             f"{key}={path}: its tokenizer has no end token, so no answer could ever end: set "
             "eos_token in its tokenizer_config.json"
+        )
+
+
+def require_padded_rows(model: Any, path: str, key: str) -> None:
+    """Raise UserError unless a policy reads rows with padding as it reads each row alone."""
+    if stack_of(model) is None and (problem := padding_problem(model.eval())):
+        raise UserError(
+            f"{key}={path}: rows of {type(model).__name__} cannot be read side by side, because it "
+            f"does not mask their padding ({problem}): pass a model of another family"
         )

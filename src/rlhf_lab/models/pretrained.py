@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bfloat16")
 PACKAGE = "package:"
+AUTO = "auto"
+ADD_BOS = (AUTO, "true", "false")
 
 
 class Attention(StrEnum):
@@ -61,6 +63,14 @@ class PretrainedModel(limits.Limited, key="model"):
             "(they get weights of their own)."
         ),
     )
+    add_bos: str = limits.option(
+        AUTO,
+        about=(
+            "Whether rows begin with the BOS token: auto does as the tokenizer does for plain "
+            "texts and leaves chats to their template, true adds it to both where it is not, false "
+            "adds none."
+        ),
+    )
     lora_rank: int = fields.lora_rank()
     lora_alpha: float = fields.lora_alpha()
     lora_targets: list[str] = fields.lora_targets()
@@ -78,6 +88,9 @@ class PretrainedModel(limits.Limited, key="model"):
             raise UserError(f"model.dtype={self.dtype}: choose one of {', '.join(DTYPES)}")
         if not self.path:
             raise UserError("model.path is empty: pass a hub name or a folder of save_pretrained")
+        object.__setattr__(self, "add_bos", str(self.add_bos).lower())
+        if self.add_bos not in ADD_BOS:
+            raise UserError(f"model.add_bos={self.add_bos}: choose one of {', '.join(ADD_BOS)}")
         if self.attention is Attention.flash_attention_2 and self.dtype == "float32":
             raise UserError(
                 "model.attention=flash_attention_2 with model.dtype=float32: its kernels have half "

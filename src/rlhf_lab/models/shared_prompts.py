@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.agreement import reads_as_plain
-from rlhf_lab.models.forward import TokenRows, attends_to_all, positions
+from rlhf_lab.models.agreement import LONGEST, problem_of
+from rlhf_lab.models.borders import borders
+from rlhf_lab.models.forward import TokenRows, positions
 from rlhf_lab.models.segments import BLOCK, FIRST_RESPONSE, NAME, PROMPT, may_see
 
 # Attention that takes any mask. Flash attention knows causal ones only.
@@ -149,12 +150,20 @@ def seen_pairs(prompt_B: Tensor, length_B: Tensor) -> float:
 
 
 def is_packable(body: Any, by_blocks: bool = False) -> bool:
-    """Whether a model computes the same for packed rows as for separate ones.
+    """Whether a model computes the same for packed rows as for each row alone. by_blocks: with
+    masks of blocks (`packed_states`)."""
+    return packing_problem(body, by_blocks) == ""
 
-    Tested on two responses to a prompt of three tokens. Sliding windows, which are longer, are
-    excluded by the config. by_blocks: with masks of blocks (`packed_states`).
+
+def packing_problem(body: Any, by_blocks: bool = False) -> str:
+    """Why the rows of a model are not packed, in a line; "" if they are.
+
+    Columns of a packed row are not positions, so attention that does not reach all columns would
+    count wrongly: a border that the self-test cannot reach excludes the model.
     """
-    known = (NAME,) if by_blocks else MASKABLE
-    if not attends_to_all(body.config) or body.config._attn_implementation not in known:
-        return False
-    return reads_as_plain(body, functools.partial(packed_states, by_blocks=by_blocks))
+    attention = body.config._attn_implementation
+    if attention not in ((NAME,) if by_blocks else MASKABLE):
+        return f"its attention ({attention}) does not take a mask of all pairs"
+    if far := [border for border in borders(body.config) if border > LONGEST - 2]:
+        return f"its attention changes at {far[0]} tokens, by its config"
+    return problem_of(body, functools.partial(packed_states, by_blocks=by_blocks))

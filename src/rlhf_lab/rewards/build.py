@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -26,15 +25,17 @@ from rlhf_lab.rewards.limited import SampleScorer
 from rlhf_lab.rewards.model import CPU, ModelScorer, reads_last_token
 from rlhf_lab.rewards.model_options import LearnedReward, ModelReward
 from rlhf_lab.rewards.nobody import NoJudge
+from rlhf_lab.rewards.options import RewardOptions, reads_tokens
 from rlhf_lab.rewards.per_task import PerTaskReward, PerTaskScorer
 from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rewards.steps import StepsScorer
 from rlhf_lab.rewards.steps_options import StepsReward
 from rlhf_lab.tasks.protocols import Task
-from rlhf_lab.tasks.references import reference_sample
+from rlhf_lab.tasks.references import reference_form, reference_sample
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.reward_protocols import Reward
 from rlhf_lab.types.samples import Group, Sample
+from rlhf_lab.types.text_frame import TextFrame
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,15 @@ class RewardContext:
             return self.device
         return chosen(options.device, "reward.device")
 
-    def reference(self, group: Group) -> Sample:
-        """The reference answer to a group's prompt."""
-        return reference_sample(group.prompt, self.tokenizer, self.response_limit)
+    def reference_for(self, options: RewardOptions) -> Callable[[Group], Sample]:
+        """Gives the reference answer to a group's prompt, as the reward of these options reads
+        it."""
+        form = reference_form(self.task, as_text=not reads_tokens(options))
+
+        def reference(group: Group) -> Sample:
+            return reference_sample(group.prompt, self.tokenizer, self.response_limit, form)
+
+        return reference
 
 
 def build_scorer(options: Any, context: RewardContext) -> Reward:
@@ -79,7 +86,14 @@ def build_rule(options: RuleReward, context: RewardContext) -> Reward:
 
 def build_function(options: FunctionReward, context: RewardContext) -> Reward:
     judge = FunctionJudge(options.path, options.arguments)
-    return SampleScorer(judge, options.time_limit_s, options.on_error)
+    if not options.special_tokens:
+        return SampleScorer(judge, options.time_limit_s, options.on_error)
+    frame = TextFrame(context.tokenizer)
+
+    def text_of(sample: Sample) -> str:
+        return frame.text(sample.answer, keep_special=True)
+
+    return SampleScorer(judge, options.time_limit_s, options.on_error, text_of)
 
 
 def build_model(options: ModelReward, context: RewardContext) -> Reward:
@@ -109,7 +123,7 @@ def build_steps(options: StepsReward, context: RewardContext) -> Reward:
             f"reward.path={options.path}: it has no single score for every token; pass a decoder "
             "saved as sequence classification with one label"
         )
-    decode = functools.partial(context.tokenizer.decode, skip_special_tokens=True)
+    decode = TextFrame(context.tokenizer).text
     read = steps_encoder(context.tokenizer, own_tokenizer, options.path, decode)
     device = context.device_of(options)
     return StepsScorer(model, offset, options, decode, read, context.threads, device)
@@ -117,7 +131,7 @@ def build_steps(options: StepsReward, context: RewardContext) -> Reward:
 
 def build_combined(options: CombinedReward, context: RewardContext) -> Reward:
     terms = {name: build_scorer(term, context) for name, term in options.terms.items()}
-    return CombinedScorer(options, terms, context.reference)
+    return CombinedScorer(options, terms, context.reference_for(options))
 
 
 def build_per_task(options: PerTaskReward, context: RewardContext) -> Reward:
@@ -128,7 +142,9 @@ def build_per_task(options: PerTaskReward, context: RewardContext) -> Reward:
 
 def build_endpoint(options: EndpointReward, context: RewardContext) -> Reward:
     cache = JudgeCache(Path(options.cache) if options.cache else context.cache / "judge")
-    return JudgeScorer(options, JudgeCalls(options, options.api_key(), cache), context.reference)
+    return JudgeScorer(
+        options, JudgeCalls(options, options.api_key(), cache), context.reference_for(options)
+    )
 
 
 def build_environment(options: EnvironmentReward, context: RewardContext) -> Reward:

@@ -15,6 +15,7 @@ from rlhf_lab.rewards.steps import Read
 from rlhf_lab.tasks import chat
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Group, Sample
+from rlhf_lab.types.text_frame import TextFrame
 
 
 def encoder(policy_tokenizer: Any, reward_tokenizer: Any, ends_with_eos: bool = True) -> Encode:
@@ -59,14 +60,14 @@ def as_tokens(group: Group, sample: Sample) -> Sequence[int]:
 
 def as_text(tokenizer: Any, group: Group, sample: Sample) -> Sequence[int]:
     """Prompt and response in another vocabulary, with its end token; messages by its template."""
-    example = group.prompt.example
-    if example.messages and tokenizer.chat_template:
-        start = chat.encode(tokenizer, "", example)
-        text = sample.text
-    else:
-        start, text = [], example.prompt + sample.text
-    tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return [*start, *tokens, tokenizer.eos_token_id]
+    frame, example = TextFrame(tokenizer), group.prompt.example
+    if not example.messages or not tokenizer.chat_template:
+        return [*frame.row(example.prompt + sample.text), frame.end]
+    tokens = as_chat(tokenizer, group, sample)
+    last = next((n for n in range(len(tokens), 0, -1) if frame.has_end(tokens[:n])), 0)
+    # What stands behind the end token begins the next message.
+    is_ended = last and not frame.text(tokens[last:]).strip()
+    return tokens[:last] if is_ended else [*tokens, frame.end]
 
 
 def as_own_text(tokenizer: Any, group: Group, sample: Sample) -> Sequence[int]:
@@ -75,14 +76,13 @@ def as_own_text(tokenizer: Any, group: Group, sample: Sample) -> Sequence[int]:
     return tokens
 
 
-def as_chat(tokenizer: Any, group: Group, sample: Sample) -> Sequence[int]:
+def as_chat(tokenizer: Any, group: Group, sample: Sample) -> list[int]:
     """The example's messages, or its prompt as the user's, and the response as the assistant's."""
     example = group.prompt.example
     before = example.messages or (("user", example.prompt),)
     messages = [*before, ("assistant", sample.text)]
     text = chat.rendered(tokenizer, "", example, messages, is_open=False)
-    tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return tokens
+    return TextFrame(tokenizer).chat(text)
 
 
 def steps_as_tokens(
@@ -101,10 +101,11 @@ def steps_as_text(
     ends: Sequence[int],
 ) -> tuple[Sequence[int], Sequence[int]]:
     """A sample in another vocabulary; a step ends with the last token that begins in it."""
-    prompt = group.prompt.example.prompt
+    start, prompt = TextFrame(tokenizer).start, group.prompt.example.prompt
     encoded = tokenizer(
         prompt + decode(sample.tokens), add_special_tokens=False, return_offsets_mapping=True
     )
     starts = [start for start, _ in encoded["offset_mapping"]]
     stops = [len(prompt) + len(decode(sample.tokens[: end + 1])) for end in ends]
-    return encoded["input_ids"], [bisect_left(starts, stop) - 1 for stop in stops]
+    places = [len(start) + bisect_left(starts, stop) - 1 for stop in stops]
+    return [*start, *encoded["input_ids"]], places

@@ -49,6 +49,15 @@ def device() -> str:
     return limits.option(AUTO, about=about)
 
 
+def special_tokens() -> bool:
+    """Which text of a sample a reward gets."""
+    about = (
+        "Whether the completion has its special tokens, such as <answer> where the tokenizer has "
+        "it as one; the end token is left out in any case."
+    )
+    return limits.option(False, about=about)
+
+
 def time_limit_s() -> float:
     """How long a program may take for a sample."""
     about = (

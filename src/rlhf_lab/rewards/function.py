@@ -42,6 +42,7 @@ class FunctionReward(RewardOptions):
     arguments: dict[str, Any] = limits.collection(
         dict, about="Further keyword arguments of the function."
     )
+    special_tokens: bool = fields.special_tokens()
     time_limit_s: float = fields.time_limit_s()
     on_error: OnError = fields.on_error()
     reads_example: ClassVar[bool] = True

@@ -14,11 +14,12 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from operator import attrgetter
 
 from rlhf_lab.rewards.limited_child import Judge, finite
 from rlhf_lab.runs.child import PIPE, Child, RemoteTraceback, exit_text
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, Unrestored
-from rlhf_lab.types.samples import Example, Finish, Group
+from rlhf_lab.types.samples import Example, Finish, Group, Sample
 
 START_SECONDS = 300.0
 CHILD = (
@@ -40,11 +41,19 @@ class TimeUp(RuntimeError):
 
 class SampleScorer:
     """Scores sample by sample. What the judge raises stops the run; with on_error=drop a group of
-    which one sample fails has no score instead, and failures are counted."""
+    which one sample fails has no score instead, and failures are counted. text_of: the text of a
+    sample that the judge gets."""
 
-    def __init__(self, judge: Judge, seconds: float, on_error: OnError) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        seconds: float,
+        on_error: OnError,
+        text_of: Callable[[Sample], str] = attrgetter("text"),
+    ) -> None:
         self._judge = ChildJudge(judge, seconds) if seconds else judge
         self._on_error = on_error
+        self._text_of = text_of
         self._counts: Counter[str] = Counter()
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
@@ -63,7 +72,7 @@ class SampleScorer:
         scores = []
         for sample in group.samples:
             try:
-                score = self._judge(example, sample.text, sample.finish is Finish.eos)
+                score = self._judge(example, self._text_of(sample), sample.finish is Finish.eos)
                 scores.append(score if self._on_error is OnError.stop else finite(score))
             except Exception as error:
                 if self._on_error is OnError.stop or isinstance(error, Unrestored):

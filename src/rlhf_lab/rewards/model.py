@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.batching import pad_right
+from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.causal_rows import causal_inputs, is_causal, stores_no_masks
 from rlhf_lab.models.devices import device_of, torch_threads
 from rlhf_lab.models.forward import positions
@@ -93,7 +94,7 @@ def row_scores(model: Any, rows: Sequence[Sequence[int]], label: int = 0) -> Ten
 
 def require_room(model: Any, rows: Sequence[Sequence[int]]) -> None:
     """Refuse rows that are longer than what the model reads."""
-    context = getattr(model.config, "max_position_embeddings", None)
+    context = longest_row(model.config)
     longest = max(map(len, rows))
     if context is not None and longest > context:
         raise UserError(

@@ -69,6 +69,11 @@ def model_paths(options: RewardOptions, proxies: Sequence[str]) -> list[str]:
     return [path for part in parts(options) for path in part.model_paths(proxies)]
 
 
+def reads_tokens(options: RewardOptions) -> bool:
+    """Whether a reward model scores samples, all of them or as one term."""
+    return any(part.is_learned or part.step_model_paths() for part in parts(options))
+
+
 def scoring_paths(options: RewardOptions, proxies: Sequence[str]) -> list[str]:
     """All reward models that score a reward's samples, those of single steps among them."""
     steps = [path for part in parts(options) for path in part.step_model_paths()]

@@ -120,6 +120,12 @@ ADDED: dict[str, Any] = {
     "checkpoint.keep_every": 0,
     "mode.over_provision": 1.0,
     "mode.segment_turns": 0,
+    "model.add_bos": "auto",
+    "proxy.add_bos": "auto",
+    "task.chat_arguments": {},
+    "task.long_references": "cut_with_end",
+    "reward.special_tokens": False,
+    "judge.special_tokens": False,
     "fork.parent": "",
     "fork.round": 0,
     "fork.without_rows": [],
@@ -167,8 +173,8 @@ FIRST_VALUES = {
 }
 OVERRIDE = re.compile(r"([+~]*)([^=]+)(=.*)?", re.DOTALL)
 WORD = re.compile(r"\w+")
-# A term of a reward has the keys of a reward.
-TERM = re.compile(r"\.terms\.[^.]+")
+# A term of a reward has the keys of a reward, a task of a mixture those of a task.
+TERM = re.compile(r"\.(terms|tasks)\.[^.]+")
 
 
 def present_key(key: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlhf_lab.tasks.fingerprints import fingerprint, normalised
 from rlhf_lab.tasks.lengths import Lengths, NameOf, Repeats
-from rlhf_lab.tasks.prompts import Encode, Render, Shorten, fit, text_of
+from rlhf_lab.tasks.prompts import Read, Render, Shorten, fit, text_of
 from rlhf_lab.tasks.tables import TableExamples
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -95,13 +95,17 @@ class SplitAudit:
 
 @dataclass(frozen=True)
 class Limits:
-    """How prompts are encoded, and the most tokens that they and their answers may have."""
+    """How prompts and references become tokens, and the most that they may have.
 
-    encode: Encode | None
+    read, answer: None where there is no tokenizer. answer: of a reference with its end token.
+    """
+
+    read: Read | None
     shorten: Shorten
     prompt: int
     response: int
     render: Render = text_of
+    answer: Read | None = None
 
 
 def row_name(examples: Sequence[Example], index: int) -> str:
@@ -125,7 +129,7 @@ def audit_split(
     advance: Advance,
 ) -> SplitAudit:
     """Read every row of a split once."""
-    units = ("characters",) if limits.encode else ("characters", "words")
+    units = ("characters",) if limits.read else ("characters", "words")
     kinds = [f"{text} {unit}" for text in TEXTS for unit in units]
     audit = SplitAudit(
         split,
@@ -135,7 +139,7 @@ def audit_split(
         Repeats(options.examples),
         Repeats(options.examples),
     )
-    if limits.encode:
+    if limits.read:
         audit.lengths["prompt tokens"] = Lengths(limits.prompt)
         audit.lengths["reference tokens"] = Lengths(limits.response)
 
@@ -156,16 +160,16 @@ def measure(audit: SplitAudit, index: int, example: Example, limits: Limits) -> 
     texts = dict(zip(TEXTS, (example.prompt, example.reference), strict=True))
     for name, text in texts.items():
         audit.lengths[f"{name} characters"].add(len(text))
-    if not limits.encode:
+    if not limits.read:
         for name, text in texts.items():
             audit.lengths[f"{name} words"].add(len(text.split()))
         return
-    num = len(limits.encode(limits.render(example)))
+    num = len(limits.read(example))
     audit.lengths["prompt tokens"].add(num)
-    # The end token counts too.
-    audit.lengths["reference tokens"].add(len(limits.encode(example.reference)) + 1)
+    if limits.answer:
+        audit.lengths["reference tokens"].add(len(limits.answer(example)))
     if num > limits.prompt:
-        _, tokens = fit(example, limits.encode, limits.shorten, limits.prompt, limits.render)
+        _, tokens = fit(example, limits.read, limits.shorten, limits.prompt)
         if len(tokens) > limits.prompt:
             audit.too_long.add(index)
         else:

@@ -3,19 +3,62 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
+from rlhf_lab.types.text_frame import TextFrame
 
 Messages = Sequence[tuple[str, str]]
 ROLES = ("system", "user", "assistant")
 REMEDY = "correct or delete the row"
-# The answer by which a template is tested.
-ANSWER = "An answer."
+# The answer by which a template is tested, and the message behind it.
+ANSWER, NEXT = "An answer.", "A question."
+# Arguments of apply_chat_template that are given here.
+OWN_ARGUMENTS = (
+    *("conversation", "chat_template", "add_generation_prompt", "continue_final_message"),
+    *("tokenize", "strftime_now", "padding", "truncation", "max_length", "return_tensors"),
+    *("return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
+)
+# Those that transformers passes on under a name that it makes itself.
+MADE_ARGUMENTS = ("tools", "documents")
+# Characters that a refusal shows on both sides of a place.
+SHOWN = 40
+
+
+@dataclass(frozen=True)
+class ChatForm:
+    """How chats are rendered. template: a file, or empty for the tokenizer's own. arguments: what
+    the template gets besides the messages, as enable_thinking."""
+
+    template: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+# The tokenizer's own template.
+OWN_FORM = ChatForm()
+# A form, or its template alone.
+Form = ChatForm | str
+
+
+def form_of(task: Any) -> ChatForm:
+    """How a task renders chats; examples of tasks without these options are none."""
+    return ChatForm(getattr(task, "chat_template", ""), getattr(task, "chat_arguments", {}))
+
+
+def require_arguments(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments of templates that are given here already. Raises UserError."""
+    for name in arguments:
+        if name in OWN_ARGUMENTS:
+            raise UserError(
+                f"task.chat_arguments.{name}={arguments[name]}: every rendering sets it; leave it "
+                "out, and name variables of the chat template alone"
+            )
 
 
 def as_text(messages: Messages) -> str:
@@ -36,43 +79,125 @@ def turn(message: Any, name: str) -> tuple[str, str]:
     return role, text
 
 
-def text(tokenizer: Any, template: str, example: Example) -> str:
-    """The text that a model reads: the prompt's messages in the template, or its plain text.
-
-    template: a file, or empty for the tokenizer's own.
-    """
+def text(tokenizer: Any, form: Form, example: Example) -> str:
+    """The text that a model reads: the prompt's messages in the template, or its plain text."""
     if not example.messages:
         return example.prompt
-    return rendered(tokenizer, template, example, example.messages, is_open=True)
+    return rendered(tokenizer, form, example, example.messages, is_open=True)
 
 
-def encode(tokenizer: Any, template: str, example: Example) -> list[int]:
-    """The tokens of `text`."""
-    whole = text(tokenizer, template, example)
-    return list(tokenizer(whole, add_special_tokens=False)["input_ids"])
+def encode(tokenizer: Any, form: Form, example: Example) -> list[int]:
+    """The tokens of `text`. Special tokens of a chat are those that its template writes."""
+    frame, whole = TextFrame(tokenizer), text(tokenizer, form, example)
+    return frame.chat(whole) if example.messages else frame.row(whole)
 
 
-def check_end(tokenizer: Any, template: str, example: Example) -> None:
-    """Refuse a template whose answers do not end in the tokenizer's end token: a model trained with
-    the template would not stop, and one trained on references would learn another end."""
+def answer_tokens(tokenizer: Any, form: Form, example: Example, answer: str) -> list[int]:
+    """The tokens of an answer behind the prompt of `encode`, with one end token as the last.
+
+    In a chat they are what the template renders behind the prompt: it may write something in front
+    of the answer, and more than the end token behind it. Raises UserError where the rendered prompt
+    is not how the rendered chat begins, and where no end token follows the answer.
+    """
+    frame = TextFrame(tokenizer)
+    if not example.messages:
+        return [*frame.inside(answer), frame.end]
+    prompt = text(tokenizer, form, example)
+    messages = [*example.messages, ("assistant", answer)]
+    whole = rendered(tokenizer, form, example, messages, is_open=False)
+    start, tokens = frame.chat(prompt), frame.chat(whole)
+    behind = whole.removeprefix(prompt)
+    if tokens[: len(start)] == start:
+        tokens = tokens[len(start) :]
+    elif whole.startswith(prompt) and behind.startswith(answer):
+        # The policy writes behind the prompt's tokens: none of them takes in what follows.
+        tokens = frame.inside(behind)
+    else:
+        raise not_a_prefix(prompt, whole)
+    found = list(frame.cut(tokens))
+    if not frame.has_end(found):
+        found += end_by_next(tokenizer, form, example)
+    if not frame.has_end(found):
+        raise no_end(frame, behind.rpartition(answer)[2] or behind)
+    return found
+
+
+def end_of_answers(tokenizer: Any, form: Form, example: Example) -> int:
+    """The token that ends an answer to an example. Raises UserError for a template that writes no
+    end token: a model trained with it would not stop."""
+    frame = TextFrame(tokenizer)
+    if not example.messages:
+        return frame.end
+    answered = [*example.messages, ("assistant", ANSWER)]
+    whole = rendered(tokenizer, form, example, answered, is_open=False)
+    ending = whole.rpartition(ANSWER)[2]
+    found = frame.cut(frame.inside(ending))
+    if not frame.has_end(found):
+        found = end_by_next(tokenizer, form, example)
+    if not frame.has_end(found):
+        raise no_end(frame, ending)
+    return found[-1]
+
+
+def end_by_next(tokenizer: Any, form: Form, example: Example) -> list[int]:
+    """The end token with which a template begins the message behind an answer; [] if it begins with
+    none. So GLM ends answers: the marker of the next role is an end token."""
+    frame = TextFrame(tokenizer)
+    messages = [*example.messages, ("assistant", ANSWER), ("user", NEXT)]
+    whole = rendered(tokenizer, form, example, messages, is_open=False)
+    between = whole.rpartition(NEXT)[0].rpartition(ANSWER)[2]
+    found = frame.cut(frame.inside(between))
+    return [found[-1]] if frame.has_end(found) else []
+
+
+def check_end(tokenizer: Any, form: Form, example: Example) -> None:
+    """Refuse a template that ends answers with no end token, and arguments that it does not
+    read. Raises UserError."""
     if not example.messages:
         return
-    answered = [*example.messages, ("assistant", ANSWER)]
-    whole = rendered(tokenizer, template, example, answered, is_open=False)
-    ending = whole.rpartition(ANSWER)[2]
-    if not ending.lstrip().startswith(tokenizer.eos_token):
-        raise UserError(
-            f"the chat template ends an answer with {ending!r}, and the tokenizer's end token is "
-            f"{tokenizer.eos_token!r}: answers would not stop; pass task.chat_template=<file of a "
-            "template that ends answers with it>, or a model whose tokenizer fits"
-        )
+    end_of_answers(tokenizer, form, example)
+    if isinstance(form, ChatForm):
+        require_read(tokenizer, form)
 
 
-def rendered(
-    tokenizer: Any, template: str, example: Example, messages: Messages, is_open: bool
-) -> str:
-    """The text of a chat. is_open: the assistant's turn comes next."""
-    chosen = read_template(template) if template else tokenizer.chat_template
+def require_read(tokenizer: Any, form: ChatForm) -> None:
+    """Refuse an argument whose name is nowhere in the template: it would change nothing."""
+    template = str(template_of(tokenizer, form))
+    for name in form.arguments:
+        if name not in MADE_ARGUMENTS and not re.search(rf"\b{re.escape(name)}\b", template):
+            raise UserError(
+                f"task.chat_arguments.{name}={form.arguments[name]}: the chat template reads no "
+                f"{name}; leave it out, or pass task.chat_template=<file of a template that does>"
+            )
+
+
+def not_a_prefix(prompt: str, whole: str) -> UserError:
+    """The refusal of a chat that does not begin with its prompt, with the place."""
+    same = next((n for n, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), None)
+    place = min(len(prompt), len(whole)) if same is None else same
+    shown = [one[max(0, place - SHOWN) : place + SHOWN] for one in (prompt, whole)]
+    return UserError(
+        f"the chat template renders the prompt as {shown[0]!r} at character {place}, and with an "
+        f"answer as {shown[1]!r}: an answer would stand where the model never writes it; pass "
+        "task.chat_arguments={enable_thinking:false} where the template has such a switch, or "
+        "task.chat_template=<file of another template>"
+    )
+
+
+def no_end(frame: TextFrame, ending: str) -> UserError:
+    """The refusal of a template that ends answers with no end token."""
+    names = frame.tokenizer.convert_ids_to_tokens(list(frame.ends))
+    return UserError(
+        f"the chat template ends an answer with {ending!r}, and the end tokens of tokenizer and "
+        f"generation config are {', '.join(map(repr, names))}: answers would not stop; add the "
+        "token to eos_token_id in the model's generation_config.json, or pass "
+        "task.chat_template=<file of a template that ends answers with an end token>"
+    )
+
+
+def template_of(tokenizer: Any, form: ChatForm) -> Any:
+    """The template of a form. Raises UserError if there is none."""
+    chosen = read_template(form.template) if form.template else tokenizer.chat_template
     if not chosen:
         raise UserError(
             "the model's tokenizer has no chat template, and the task is a chat: pass "
@@ -80,6 +205,15 @@ def rendered(
             "such as model=smollm2_135m; task=prompts reads messages as plain text with "
             "'task.template=\"{prompt}\"'"
         )
+    return chosen
+
+
+def rendered(
+    tokenizer: Any, form: Form, example: Example, messages: Messages, is_open: bool
+) -> str:
+    """The text of a chat. is_open: the assistant's turn comes next."""
+    form = form if isinstance(form, ChatForm) else ChatForm(form)
+    chosen = template_of(tokenizer, form)
     turns = [{"role": role, "content": content} for role, content in messages]
     try:
         return str(
@@ -89,6 +223,7 @@ def rendered(
                 add_generation_prompt=is_open,
                 tokenize=False,
                 strftime_now=fixed_day,
+                **form.arguments,
             )
         )
     except Exception as error:  # a template may raise anything

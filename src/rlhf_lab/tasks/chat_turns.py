@@ -12,6 +12,7 @@ end token behind it. Templates that write earlier answers in another way are ref
 
 from __future__ import annotations
 
+import functools
 from enum import StrEnum
 from typing import Any
 
@@ -19,6 +20,7 @@ from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
+from rlhf_lab.types.text_frame import TextFrame
 
 # The observation by which a template is tested.
 OBSERVATION = "An observation."
@@ -33,14 +35,13 @@ class ObservationRole(StrEnum):
 
 
 class TurnsOfChat:
-    """Observations as messages of a prompt's chat. template: a file, or empty for the tokenizer's
-    own."""
+    """Observations as messages of a prompt's chat, which is rendered in this form."""
 
     def __init__(
-        self, tokenizer: Any, template: str, role: ObservationRole, example: Example
+        self, tokenizer: Any, form: chat.Form, role: ObservationRole, example: Example
     ) -> None:
         self._tokenizer = tokenizer
-        self._template = template
+        self._form = form
         self._role = role
         self._example = example
 
@@ -50,15 +51,23 @@ class TurnsOfChat:
         They are read together with the end token, which may take spaces behind it into itself.
         Raises UserError where the template does not go on behind an answer.
         """
-        end = self._tokenizer.eos_token
-        text = f"{end}{self._parts(observation)[1]}"
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        if ids[:1] != [self._tokenizer.eos_token_id]:
+        text = f"{self._end_text}{self._parts(observation)[1]}"
+        ids = TextFrame(self._tokenizer).inside(text)
+        if ids[:1] != [self._end]:
             raise UserError(
-                f"the tokenizer does not read its end token {end!r} as one token where a message "
-                "stands behind it: pass a model whose tokenizer does"
+                f"the tokenizer does not read the end token {self._end_text!r} as one token where "
+                "a message stands behind it: pass a model whose tokenizer does"
             )
         return ids[1:]
+
+    @functools.cached_property
+    def _end(self) -> int:
+        """The token by which the template ends an answer."""
+        return chat.end_of_answers(self._tokenizer, self._form, self._example)
+
+    @property
+    def _end_text(self) -> str:
+        return str(self._tokenizer.convert_ids_to_tokens(self._end))
 
     def require_turns(self, longest: int, most: int) -> None:
         """Refuse a template that leaves observations out, one by which a dialogue of several turns
@@ -84,7 +93,7 @@ class TurnsOfChat:
         UserError."""
         answer = self._rendered(()) + chat.ANSWER
         whole = self._rendered(((str(self._role), observation),))
-        before, end, between = whole.removeprefix(answer).partition(self._tokenizer.eos_token)
+        before, end, between = whole.removeprefix(answer).partition(self._end_text)
         if not whole.startswith(answer) or before.strip() or not end:
             raise self._refused(
                 "writes an answer otherwise once a message follows it, so that the policy would "
@@ -99,9 +108,7 @@ class TurnsOfChat:
         if behind:
             messages += [("assistant", chat.ANSWER), *behind]
         try:
-            return chat.rendered(
-                self._tokenizer, self._template, self._example, messages, is_open=True
-            )
+            return chat.rendered(self._tokenizer, self._form, self._example, messages, is_open=True)
         except UserError as error:
             if not behind:
                 raise
@@ -120,7 +127,7 @@ def turns_of_chat(task: Any, tokenizer: Any, example: Example) -> TurnsOfChat | 
     if not example.messages:
         return None
     role = ObservationRole(getattr(task, "observation_role", ObservationRole.user))
-    return TurnsOfChat(tokenizer, getattr(task, "chat_template", ""), role, example)
+    return TurnsOfChat(tokenizer, chat.form_of(task), role, example)
 
 
 def check_turns(task: Any, tokenizer: Any, example: Example) -> None:

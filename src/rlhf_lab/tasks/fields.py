@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_lab.tasks.constraints.scoring import Score, Scoring
+from rlhf_lab.tasks.references import LongReferences
 from rlhf_lab.types import limits
 
 
@@ -33,6 +34,25 @@ def response_tokens(default: int, source: str = "") -> int:
     """The response limit."""
     about = "Longest response in tokens, unless generator.max_new_tokens is set."
     return limits.tokens(default, about=about, source=source)
+
+
+def chat_arguments() -> dict[str, Any]:
+    """What a chat template gets besides the messages."""
+    about = (
+        "What the chat template gets besides the messages, as {enable_thinking: false}; names that "
+        "it does not read are refused."
+    )
+    return limits.collection(dict, about=about)
+
+
+def long_references() -> LongReferences:
+    """What becomes of references that are too long."""
+    about = (
+        "References beyond the response limit: SFT leaves them out (left_out), or they are cut "
+        "without an end token (cut) or with one (cut_with_end), which teaches to stop in the "
+        "middle; what is left out of SFT is cut where an answer is compared with it."
+    )
+    return limits.option(LongReferences.cut_with_end, about=about)
 
 
 def turns(default: int, last: str = "answer") -> int:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
@@ -48,6 +48,7 @@ class Gsm8kTool(Gsm8k):
     chat_template: str = limits.option(
         "", about="File with the Jinja template of chats; empty takes the tokenizer's own."
     )
+    chat_arguments: dict[str, Any] = fields.chat_arguments()
     observation_role: ObservationRole = limits.option(
         ObservationRole.user,
         about="Whose message the calculator's answer is in a chat; many templates have no tool.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.constraints.catalogue import TYPES, Types, types_of
@@ -70,6 +70,7 @@ class Instructions(GeneratedTask):
     chat_template: str = limits.option(
         "", about="File with the Jinja template for chat=true; empty takes the tokenizer's own."
     )
+    chat_arguments: dict[str, Any] = fields.chat_arguments()
     template: str = limits.option(
         "{request}\n\nFollow these instructions:\n{instructions}\n\nAnswer:",
         about="Text of the prompt, with {request} and {instructions} in it.",

@@ -14,6 +14,7 @@ from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.protocols import Edited, Shortening
+from rlhf_lab.tasks.references import LongReferences, reference_form
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.preconditions import Demanding
@@ -34,6 +35,7 @@ class Mixture(limits.Limited, key="task"):
         above=0,
         most=limits.LARGEST_SCORE,
     )
+    long_references: LongReferences = fields.long_references()
     train_size: int = fields.size(65536, "train")
     validation_size: int = fields.size(2048, "validation")
     test_size: int = fields.size(2048, "test")
@@ -124,12 +126,17 @@ def refuse_unmixable(name: str, task: Any) -> None:
             f"{place}={task.name}: a mixture has no episodes of several turns; pass "
             f"task={task.name} by itself"
         )
-    for key in ("drop_long", "chat_template", "chat"):
+    for key in ("drop_long", "chat_template", "chat_arguments", "chat"):
         if getattr(task, key, False):
             raise UserError(
                 f"{place}.{key}={getattr(task, key)}: a mixture reads plain prompts of any length "
                 "that fits; leave it out"
             )
+    if (long := reference_form(task).long) is not LongReferences.cut_with_end:
+        raise UserError(
+            f"{place}.long_references={long}: the tasks of a mixture have it in "
+            "common; pass task.long_references instead"
+        )
 
 
 class MixedRows(LazyRows):

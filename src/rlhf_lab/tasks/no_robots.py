@@ -37,6 +37,7 @@ class NoRobots(TaskOptions):
     chat_template: str = limits.option(
         "", about="File with the Jinja template of prompts; empty takes the tokenizer's own."
     )
+    chat_arguments: dict[str, Any] = fields.chat_arguments()
     max_prompt_tokens: int = fields.prompt_tokens(512, source="arXiv:2410.18252")
     max_response_tokens: int = fields.response_tokens(1024, source="arXiv:2410.18252")
     other_judges: ClassVar[str] = (

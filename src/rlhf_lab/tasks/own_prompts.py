@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
@@ -77,6 +77,7 @@ class OwnPrompts(TaskOptions):
     chat_template: str = limits.option(
         "", about="File with the Jinja template of prompts; empty takes the tokenizer's own."
     )
+    chat_arguments: dict[str, Any] = fields.chat_arguments()
     split_by: SplitBy = limits.option(
         SplitBy.auto,
         about=(

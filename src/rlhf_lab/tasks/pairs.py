@@ -11,6 +11,7 @@ from rlhf_lab.tasks.jsonl import JsonLines
 from rlhf_lab.tasks.tables import RequiredFields, Row
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
+from rlhf_lab.types.text_frame import TextFrame
 
 KEY = "generator.path"
 SIDES = ("chosen", "rejected")
@@ -103,29 +104,29 @@ def with_tokens(row: Row, tokenizer: Any) -> Row:
     Tokens of the row itself are used if this tokenizer decodes them to its text; an answer gets the
     end token unless the row has chosen_finished or rejected_finished false.
     """
-    sides = {f"{side}_tokens": answer_tokens(row, side, tokenizer) for side in SIDES}
+    messages = messages_of(row, row["prompt"]) if tokenizer.chat_template else ()
+    example = Example("", row["prompt"], "", {}, messages)
+    sides = {f"{side}_tokens": side_tokens(row, side, tokenizer, example) for side in SIDES}
     tokens = row.get("prompt_tokens")
-    if (messages := messages_of(row, row["prompt"])) and tokenizer.chat_template:
-        tokens = chat.encode(tokenizer, "", Example("", row["prompt"], "", {}, messages))
-    elif tokens is None or not decodes_to(tokens, row["prompt"], tokenizer):
-        tokens = list(tokenizer(row["prompt"], add_special_tokens=False)["input_ids"])
+    if messages or tokens is None or not decodes_to(tokens, row["prompt"], tokenizer):
+        tokens = chat.encode(tokenizer, chat.OWN_FORM, example)
     return {**row, "prompt_tokens": tokens, **sides}
 
 
-def answer_tokens(row: Row, side: str, tokenizer: Any) -> list[int]:
+def side_tokens(row: Row, side: str, tokenizer: Any, example: Example) -> list[int]:
     """The tokens of one answer, with the end token if it was finished."""
     own = row.get(f"{side}_tokens")
     if own is not None and decodes_to(own, row[side], tokenizer):
         return list(own)
-    tokens = list(tokenizer(row[side], add_special_tokens=False)["input_ids"])
-    return [*tokens, tokenizer.eos_token_id] if row.get(f"{side}_finished", True) else tokens
+    tokens = chat.answer_tokens(tokenizer, chat.OWN_FORM, example, row[side])
+    return tokens if row.get(f"{side}_finished", True) else tokens[:-1]
 
 
 def decodes_to(tokens: Sequence[int], text: str, tokenizer: Any) -> bool:
     """Whether the tokenizer decodes the tokens to the text."""
     known = range(len(tokenizer))
     is_known = all(token in known for token in tokens)
-    return is_known and bool(tokenizer.decode(tokens, skip_special_tokens=True) == text)
+    return is_known and TextFrame(tokenizer).text(tokens) == text
 
 
 def swap_sides(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,12 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Prompt
 
-Encode = Callable[[str], list[int]]
+# The tokens of a prompt.
+Read = Callable[[Example], list[int]]
 Render = Callable[[Example], str]
 Shorten = Callable[[Example, int], Example | None]
+# More than any tokenizer puts in front of a text.
+START_TOKENS = 8
 
 
 @runtime_checkable
@@ -36,12 +39,12 @@ def never_shorter(example: Example, excess: int) -> Example | None:
 
 
 def fit(
-    example: Example, encode: Encode, shorten: Shorten, limit: int, render: Render = text_of
+    example: Example, read: Read, shorten: Shorten, limit: int
 ) -> tuple[Example, tuple[int, ...]]:
     """The example and its tokens, shortened until they fit the limit or cannot be shortened."""
-    tokens = encode(render(example))
+    tokens = read(example)
     while len(tokens) > limit and (shorter := shorten(example, len(tokens) - limit)) is not None:
-        example, tokens = shorter, encode(render(shorter))
+        example, tokens = shorter, read(shorter)
     return example, tuple(tokens)
 
 
@@ -56,7 +59,7 @@ class PromptStream(Sequence[Prompt]):
     def __init__(
         self,
         examples: Sequence[Example],
-        encode: Encode,
+        read: Read,
         seed: int,
         max_prompt_tokens: int,
         shuffle: bool = True,
@@ -67,7 +70,7 @@ class PromptStream(Sequence[Prompt]):
         if not len(examples):
             raise UserError("the split has no rows: check task.path and the sizes of the splits")
         self._examples = examples
-        self._encode = encode
+        self._read = read
         self._seed = seed
         self._max_prompt_tokens = max_prompt_tokens
         self._shuffle = shuffle
@@ -91,9 +94,7 @@ class PromptStream(Sequence[Prompt]):
     def of_row(self, row: int, number: int) -> Prompt:
         """The prompt of a row of the split, under a number of the run."""
         whole = self._examples[row]
-        example, tokens = fit(
-            whole, self._encode, self._shorten, self._max_prompt_tokens, self._render
-        )
+        example, tokens = fit(whole, self._read, self._shorten, self._max_prompt_tokens)
         if len(tokens) > self._max_prompt_tokens:
             raise UserError(
                 f"prompt {example.uid} has {len(tokens)} tokens, more than "
@@ -105,11 +106,13 @@ class PromptStream(Sequence[Prompt]):
     def require_fit(self, count: int) -> None:
         """Refuse now what `stream[i]` would refuse for one of the first `count` prompts.
 
-        No tokenizer makes more tokens than bytes, so short texts need not be encoded.
+        No tokenizer makes more tokens than bytes, and a few in front of them, so that short texts
+        need not be encoded.
         """
+        most = self._max_prompt_tokens - START_TOKENS
         for index in range(min(count, len(self))):
             example = self._examples[self.row(index)]
-            if len(self._render(example).encode("utf-8")) > self._max_prompt_tokens:
+            if len(self._render(example).encode("utf-8")) > most:
                 self[index]
 
     def _order(self, epoch: int) -> np.ndarray:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rlhf_lab.tasks import fields
+from rlhf_lab.tasks.chat import form_of, require_arguments
 from rlhf_lab.tasks.lazy_rows import LazyRows
+from rlhf_lab.tasks.references import LongReferences
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
@@ -24,9 +26,14 @@ class TaskOptions(limits.Limited, key="task"):
     is made at a time.
     """
 
+    long_references: LongReferences = fields.long_references()
     has_rule: ClassVar[bool] = False
     other_judges: ClassVar[str] = ""
     shares_random: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_arguments(form_of(self).arguments)
 
     def tokenizer(self) -> Any | None:
         """The tokenizer for models that start from random weights; None: the model has its own."""

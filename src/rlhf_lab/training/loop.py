@@ -21,6 +21,7 @@ from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.hooks import Hooks
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.left_out import without_rows
+from rlhf_lab.training.mismatch import MismatchLimit
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.probe import changed_shares, measure_gaps
 from rlhf_lab.training.replay import ReplayBuffer, replay_metrics
@@ -65,7 +66,8 @@ class Loop:
     tokens, if these are kept too. returns: range of returns, with run.return_scaling.
     finishes_chunks: whether the run's pause waits for all chunks on their way, which another mode
     then takes over. left_out: rows of a round's batch that no update is made from, by round.
-    replay: groups of earlier rounds, with run.buffer_rounds.
+    mismatch: how far generator and trainer may be apart in the first round; None where they are not
+    of the same kind. replay: groups of earlier rounds, with run.buffer_rounds.
     """
 
     algo: Algorithm
@@ -89,6 +91,7 @@ class Loop:
     returns: ReturnRange | None = None
     finishes_chunks: bool = False
     left_out: Mapping[int, Collection[int]] = field(default_factory=dict)
+    mismatch: MismatchLimit | None = None
 
     def __post_init__(self) -> None:
         self.replay = ReplayBuffer(self.run_options, self.seed)
@@ -211,6 +214,8 @@ class Loop:
         algo = self._algo_of(round_)
         with self._span("reference", round_):
             batch = self._reader.read(weights, groups, self.algo)
+            if round_ == 0 and self.mismatch is not None:
+                self.mismatch.check(self.engine, groups, weights, self.pad_id)
             credit, masked = self._credited(algo, groups, batch)
             if rows := self.left_out.get(round_):
                 credit, gone = without_rows(credit, batch, rows, round_)

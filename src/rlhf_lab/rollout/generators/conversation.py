@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from rlhf_lab.rollout.generators.turn_rows import Action
 from rlhf_lab.tasks.chat_turns import refuse_first, turns_of_chat
 from rlhf_lab.tasks.environment import Episodic, Turn
 from rlhf_lab.types.samples import Episode, Sample
+from rlhf_lab.types.text_frame import TextFrame
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,15 @@ class Conversation:
         a chat."""
         refuse_first(self.episode.name, self.episode.prompt.example, text)
         self.episode.first = text
-        self.episode.observe(text, encoded(self.tokenizer, text))
+        self.episode.observe(text, TextFrame(self.tokenizer).inside(text))
 
     def said(self, action: Action) -> Said:
         """An action as the environment gets it, with what an earlier segment wrote of it."""
         tokens = (*self.episode.begun, *action.tokens)
-        text = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return Said(text, self._has_end(action))
+        return Said(TextFrame(self.tokenizer).text(tokens), self._has_end(action))
 
     def _has_end(self, action: Action) -> bool:
-        return bool(action.tokens[-1] == self.tokenizer.eos_token_id)
+        return TextFrame(self.tokenizer).has_end(action.tokens)
 
     def is_cut(self, action: Action) -> bool:
         """Whether the segment ends within an action, which a later one continues."""
@@ -171,11 +170,5 @@ def conversation_of(
     """The conversation of an episode before its first action. In a chat observations are
     messages."""
     turns = turns_of_chat(task, tokenizer, episode.prompt.example)
-    encode = turns.tokens if turns else functools.partial(encoded, tokenizer)
+    encode = turns.tokens if turns else TextFrame(tokenizer).inside
     return Conversation(episode, tokenizer, stop, encode)
-
-
-def encoded(tokenizer: Any, text: str) -> list[int]:
-    """The tokens of a text that stands within another."""
-    tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-    return tokens

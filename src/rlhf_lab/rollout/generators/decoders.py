@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
+from rlhf_lab.models.agreement import tried
 from rlhf_lab.rollout.generators.lean import LeanDecoder, lean_decoder
 from rlhf_lab.rollout.generators.lean_distance import distance
 from rlhf_lab.rollout.generators.options import Decode
-from rlhf_lab.rollout.generators.plain import PlainDecoder
+from rlhf_lab.rollout.generators.plain import PlainDecoder, RereadingDecoder
 from rlhf_lab.rollout.generators.static import StaticDecoder, static_decoder
 from rlhf_lab.types.errors import UserError
+
+# In half precision, an expert that rounding chooses moves logits farther than other rounding does;
+# a cache that is wrong moves them farther still.
+ROUNDING_OF_EXPERTS = 4
 
 
 class Decoder(Protocol):
@@ -38,25 +45,44 @@ def decoder_of(model: Any, decode: Decode) -> tuple[Decoder, str]:
     A lean one is compared with the model before it is trusted.
     """
     if decode is Decode.transformers:
-        return PlainDecoder(model), ""
+        return own_decoder(model)
     decoder = known_decoder(model, decode)
     if decoder is None:
         if decode is Decode.auto:
-            return PlainDecoder(model), ""
+            return own_decoder(model)
         raise UserError(
             f"generator.decode={decode.value}: the lean loop does not know {type(model).__name__} "
             "with this kind of attention; pass generator.decode=auto"
         )
-    far = distance(model, decoder)
+    far, reason = tried(functools.partial(distance, model, decoder))
     if far <= 1:
         return decoder, ""
     problem = (
-        f"generator.decode={decode.value}: the lean loop's logits are {far:.3g} times as far from "
-        f"those of {type(model).__name__} as is tolerated"
+        f"generator.decode={decode.value}: the lean loop is not taken for {type(model).__name__}: "
+        f"{reason or times(far)}"
     )
     if decode is not Decode.auto:
         raise UserError(f"{problem}; pass generator.decode=transformers")
     return PlainDecoder(model), f"{problem}; transformers decodes instead"
+
+
+def own_decoder(model: Any) -> tuple[PlainDecoder | RereadingDecoder, str]:
+    """The decoder over a model's own cache, or one without where that finds other logits than the
+    model in whole rows, and a note."""
+    decoder = PlainDecoder(model)
+    far, reason = tried(functools.partial(distance, model, decoder))
+    if far <= (1 if model.dtype is torch.float32 else ROUNDING_OF_EXPERTS):
+        return decoder, ""
+    note = (
+        f"the cache of {type(model).__name__} is not taken: {reason or times(far)}; rows are read "
+        "anew for each token, which is slow"
+    )
+    return RereadingDecoder(model), note
+
+
+def times(far: float) -> str:
+    """How far logits are off."""
+    return f"its logits are {far:.3g} times as far from the model's own as is tolerated"
 
 
 def known_decoder(model: Any, decode: Decode) -> LeanDecoder | StaticDecoder | None:

@@ -36,6 +36,11 @@ def draw(
     return token_B1.squeeze(1), share_BV.gather(1, token_B1).log().squeeze(1)
 
 
+def is_end(token_B: Tensor, end_E: Tensor) -> Tensor:
+    """Which tokens are one of the end tokens, B. The host waits for nothing."""
+    return (token_B.unsqueeze(1) == end_E).any(dim=1)
+
+
 def drawn(share_BNK: Tensor, uniform_B1: Tensor, is_counted: bool) -> Tensor:
     """The tokens whose stretches of the line the random numbers hit, B1.
 

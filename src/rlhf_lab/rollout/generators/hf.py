@@ -28,6 +28,7 @@ from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Sample
+from rlhf_lab.types.text_frame import TextFrame
 
 Uniforms = Callable[[int, int, int], np.ndarray]
 
@@ -78,7 +79,8 @@ class HFGenerator:
             self._decoder, self._note = decoder_of(self._model, sampling.decode)
         self._bears_idle_rows = False
         self._writer: StaticWriter | StepwiseWriter
-        written_by = (sampling.temperature, tokenizer.eos_token_id)
+        self._frame = TextFrame(tokenizer)
+        written_by = (sampling.temperature, self._frame.ends)
         if isinstance(self._decoder, StaticDecoder):
             self._writer = StaticWriter(self._decoder, *written_by)
         else:
@@ -114,7 +116,7 @@ class HFGenerator:
 
     def converse(self, feed: WeightFeed, rows: Rows, talks: Talks, room: int) -> None:
         """Write rows whose actions are answered; see TurnWriter."""
-        writer = TurnWriter(self._decoder, self._sampling.temperature, self.eos)
+        writer = TurnWriter(self._decoder, self._sampling.temperature, self._frame.ends)
         with self._ready():
             if talks.ahead and not self._bears_idle_rows:
                 require_idle_rows(self._model, self._decoder)
@@ -140,11 +142,6 @@ class HFGenerator:
                 parameters[name].copy_(tensor)
         self._loaded = Weights(version, {})
         return self._loaded
-
-    @property
-    def eos(self) -> int:
-        """The end token."""
-        return self._tokenizer.eos_token_id
 
     def report(self) -> GeneratorReport:
         """Once: why transformers decodes although the lean loop was allowed to."""
@@ -193,12 +190,13 @@ class HFGenerator:
         self, begun: Sample, tokens: list[int], logps: list[float], versions: list[int]
     ) -> Sample:
         """Cut at the first end token, which belongs to the sample (N+ detail 23)."""
-        length = tokens.index(self.eos) + 1 if self.eos in tokens else len(tokens)
-        whole = begun.tokens + tuple(tokens[:length])
+        kept = self._frame.cut(tokens)
+        length = len(kept)
+        whole = begun.tokens + tuple(kept)
         finish = Finish.unfinished
-        if self.eos in tokens:
+        if self._frame.has_end(kept):
             finish = Finish.eos
         elif len(whole) == self.max_new_tokens:
             finish = Finish.length
-        text = self._tokenizer.decode(whole, skip_special_tokens=True)
-        return begun.continued(tokens[:length], logps[:length], versions[:length], finish, text)
+        text = self._frame.text(whole)
+        return begun.continued(kept, logps[:length], versions[:length], finish, text)

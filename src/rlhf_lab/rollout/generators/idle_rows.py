@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from rlhf_lab.models.forward import attends_to_all
+from rlhf_lab.models.agreement import exact, tried
+from rlhf_lab.models.borders import borders
 from rlhf_lab.rollout.generators.decoders import Decoder
 from rlhf_lab.rollout.generators.lean_distance import TOLERANCE, TOLERANCE_OF_HALVES
 from rlhf_lab.rollout.generators.plain import PlainDecoder
@@ -20,8 +21,14 @@ STEPS = (((1, 1), (True, False)), ((1, 2), (False, True)), ((2, 2), (False, Fals
 def require_idle_rows(model: Any, decoder: Decoder) -> None:
     """Raise UserError where idle steps of a row change what the model computes for it: where it
     finds places by columns of the cache, or forgets what lies too many columns behind."""
-    is_windowed = isinstance(decoder, PlainDecoder) and not attends_to_all(model.config)
-    if is_windowed or idle_distance(model, decoder) > 1:
+    is_plain = isinstance(decoder, PlainDecoder)
+
+    def far() -> float:
+        # In half precision rounding is as large as what a gap changes.
+        own = exact(model) if is_plain else model
+        return idle_distance(own, PlainDecoder(own) if is_plain else decoder)
+
+    if (is_plain and borders(model.config)) or tried(far)[0] > 1:
         raise UserError(
             f"episodes.decode_ahead with {type(model).__name__}: its attention does not bear the "
             "gaps of rows that wait for their environments; pass episodes.decode_ahead=0"

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.tasks.chat import OWN_FORM, ChatForm, answer_tokens
 from rlhf_lab.tasks.pairs import KEY
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Sample
+from rlhf_lab.types.text_frame import TextFrame
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,18 @@ class PairsGenerator:
     """Answers every prompt with its example's own pair, whatever the weights."""
 
     def __init__(
-        self, tokenizer: Any, max_new_tokens: int, key: str = KEY, version: int = 0
+        self,
+        tokenizer: Any,
+        max_new_tokens: int,
+        key: str = KEY,
+        version: int = 0,
+        form: ChatForm = OWN_FORM,
     ) -> None:
-        """key: the option that names the file. version: that of its samples."""
+        """key: the option that names the file. version: that of its samples. form: of prompts that
+        are chats."""
         self._tokenizer = tokenizer
+        self._frame = TextFrame(tokenizer)
+        self._form = form
         self._max_new_tokens = max_new_tokens
         self._key = key
         self._version = version
@@ -77,30 +87,23 @@ class PairsGenerator:
     def _sample(self, example: Example, side: str, text: str) -> Sample:
         """Cut at the first end token, which belongs to the sample, or at the response length."""
         tokens = example.hidden.get(f"{side}_tokens")
-        eos = self._tokenizer.eos_token_id
         if tokens is None:
-            tokens = [*self._tokenizer(text, add_special_tokens=False)["input_ids"], eos]
+            tokens = answer_tokens(self._tokenizer, self._form, example, text)
         elif not self._is_encoding(tokens, text):
             raise UserError(
                 f"{self._key}: pair {example.uid} has a field {side}_tokens that is not the "
                 f"text of its field {side} to the policy's tokenizer: leave the field out, so that "
                 "the text is encoded"
             )
-        tokens = tokens[: self._max_new_tokens]
-        is_finished = eos in tokens
-        if is_finished:
-            tokens = tokens[: tokens.index(eos) + 1]
+        tokens = self._frame.cut(tokens[: self._max_new_tokens])
         return Sample(
             tokens=tuple(tokens),
             logps=(math.nan,) * len(tokens),
             version=self._version,
-            finish=Finish.eos if is_finished else Finish.length,
-            text=self._decode(tokens),
+            finish=Finish.eos if self._frame.has_end(tokens) else Finish.length,
+            text=self._frame.text(tokens),
         )
 
     def _is_encoding(self, tokens: Sequence[int], text: str) -> bool:
         known = range(len(self._tokenizer))
-        return all(token in known for token in tokens) and self._decode(tokens) == text
-
-    def _decode(self, tokens: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+        return all(token in known for token in tokens) and self._frame.text(tokens) == text

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from rlhf_lab.rollout.generators.draw import draw
+from rlhf_lab.rollout.generators.draw import draw, is_end
 from rlhf_lab.rollout.generators.graphs import Replays
 from rlhf_lab.rollout.generators.rows import Load, Rows, WrittenTokens
 from rlhf_lab.rollout.generators.static import StaticDecoder, filled
@@ -63,11 +64,11 @@ class StaticOutput:
         """Whether the buffers take so many rows of so many tokens."""
         return rows <= self.rows and room <= self.room
 
-    def begin(self, rows: Rows, eos: int) -> None:
+    def begin(self, rows: Rows, end: int) -> None:
         """Nothing written, every row at its own place."""
         count, room = rows.uniform_BT.shape
         self._cells(self.uniform, room)[:, :count] = rows.uniform_BT.T
-        self.token.fill_(eos)
+        self.token.fill_(end)
         self.logp.zero_()
         self.row.fill_(self.rows)
         self.row[:count] = torch.arange(count, device=self.row.device)
@@ -93,15 +94,16 @@ class StaticOutput:
 
 
 class StaticWriter:
-    """Writes rows by a static decoder. eos: the end token.
+    """Writes rows by a static decoder. ends: the end tokens.
 
     A row that ended goes on until the host sees it; what it writes meanwhile is ignored.
     """
 
-    def __init__(self, decoder: StaticDecoder, temperature: float, eos: int) -> None:
+    def __init__(self, decoder: StaticDecoder, temperature: float, ends: Sequence[int]) -> None:
         self._decoder = decoder
         self._temperature = temperature
-        self._eos = eos
+        self._end_E = torch.tensor(ends, device=decoder.device)
+        self._fill = ends[0]
         self._output = StaticOutput.empty(0, 0, decoder.device)
         self._replays = Replays(decoder.device)
         self._caches = 0
@@ -112,7 +114,7 @@ class StaticWriter:
         versions = [load(rows.start)]
         logits_BV = self._decoder.begin(rows.texts, rows.repeats, room)
         self._fit(room)
-        self._output.begin(rows, self._eos)
+        self._output.begin(rows, self._fill)
         self._record(logits_BV, rows.is_greedy_B is not None)
         while len(versions) < room:
             if len(versions) % FLAG_STEPS == 0 and not self._compact():
@@ -150,7 +152,7 @@ class StaticWriter:
         token_R, logp_R = draw(logits_RV, self._temperature, uniform_R, is_greedy_R)
         output.token.index_copy_(0, cell_R, token_R)
         output.logp.index_copy_(0, cell_R, logp_R)
-        output.is_done[:size].logical_or_(token_R == self._eos)
+        output.is_done[:size].logical_or_(is_end(token_R, self._end_E))
         self._decoder.cache.token[:size] = token_R
         output.written.add_(1)
 

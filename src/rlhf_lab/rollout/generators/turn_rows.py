@@ -58,10 +58,10 @@ class TurnRow:
             self.versions.append(version)
         return token
 
-    def is_at_end(self, eos: int) -> bool:
+    def is_at_end(self, ends: Sequence[int]) -> bool:
         """Whether the action that was being written has ended."""
         tokens = self.tokens
-        has_ended = bool(tokens) and (tokens[-1] == eos or len(tokens) == self.room)
+        has_ended = bool(tokens) and (tokens[-1] in ends or len(tokens) == self.room)
         return has_ended and self.wait is None
 
     def go_on(self, answer: Sequence[int] | None, room: int) -> None:

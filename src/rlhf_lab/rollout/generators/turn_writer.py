@@ -43,11 +43,12 @@ class Talks(Protocol):
 class TurnWriter:
     """Writes rows by a decoder. Every row gets one token a step, drawn or observed, so that no row
     waits for the turn of another, and no context is read again. An answer is read so many steps
-    behind its action (Talks.ahead), in which the others go on. eos: the end token."""
+    behind its action (Talks.ahead), in which the others go on. ends: the end
+    tokens."""
 
     decoder: Decoder
     temperature: float
-    eos: int
+    ends: Sequence[int]
 
     def write(self, rows: Rows, talks: Talks, room: int, load: Load) -> None:
         """Write all rows until they are not written on. room: tokens of a row at most, observed
@@ -96,7 +97,7 @@ class TurnWriter:
 
     def _answer(self, talks: Talks, open_rows: Sequence[TurnRow]) -> None:
         """Hand over the actions that have ended, and read the answers that are due."""
-        if ended := [row for row in open_rows if row.is_at_end(self.eos)]:
+        if ended := [row for row in open_rows if row.is_at_end(self.ends)]:
             talks.ask([row.action for row in ended])
         for row in ended:
             row.wait = talks.ahead

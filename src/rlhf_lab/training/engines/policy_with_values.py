@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rlhf_lab.models.agreement import is_splittable
 from rlhf_lab.models.causal_rows import causal_states, has_prompts, takes_causal_rows
 from rlhf_lab.models.forward import (
     TokenRows,
     ValueColumns,
     body,
-    is_splittable,
     response_output,
     response_values,
     states_output,
     value_columns,
 )
-from rlhf_lab.models.shared_prompts import is_packable, packed_states
+from rlhf_lab.models.shared_prompts import packed_states, packing_problem
 from rlhf_lab.types.data import PolicyOutput
 
 POLICY = "policy."
@@ -62,6 +62,7 @@ class PolicyWithValues(torch.nn.Module):
 
     shares_prompts: whether passes may be packed, where the models can. maskless_on: the device
     where passes store no masks of all pairs, if the models can do without; None where they do.
+    packing_problem: why passes are not packed, in a line; "" where they may be.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class PolicyWithValues(torch.nn.Module):
         self.maskless_on = maskless_on
         self.is_splittable = is_splittable(policy)
         self.plain_rows = self._plain_rows()
-        self.is_packable = shares_prompts and self.is_splittable and self._packs()
+        self.packing_problem = self._packing_problem() if shares_prompts else "it is not wanted"
 
     def _plain_rows(self) -> Rows:
         """How rows are read where they are not packed."""
@@ -91,13 +92,23 @@ class PolicyWithValues(torch.nn.Module):
             use_blocks(network)
         return Rows.causal if all(map(takes_causal_rows, self._bodies())) else Rows.padded
 
-    def _packs(self) -> bool:
-        device = self.maskless_on
-        if device is None:
-            return all(map(is_packable, self._bodies()))
-        from rlhf_lab.models.block_attention import takes_blocks
+    @property
+    def is_packable(self) -> bool:
+        """Whether passes may be packed."""
+        return not self.packing_problem
 
-        return all(takes_blocks(b, device) and is_packable(b, True) for b in self._bodies())
+    def _packing_problem(self) -> str:
+        """Why passes are not packed, in a line; "" if they may be."""
+        if not self.is_splittable:
+            return "its logits are not its output head's alone"
+        device = self.maskless_on
+        if device is not None:
+            from rlhf_lab.models.block_attention import takes_blocks
+
+            if not all(takes_blocks(network, device) for network in self._bodies()):
+                return "FlexAttention does not compute its attention"
+        problems = (packing_problem(network, device is not None) for network in self._bodies())
+        return next((problem for problem in problems if problem), "")
 
     def _bodies(self) -> list[Any]:
         """The networks that read tokens."""

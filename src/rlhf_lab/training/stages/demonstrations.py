@@ -11,14 +11,15 @@ from rlhf_lab.rollout.generators.conversation import (
     Conversation,
     Conversations,
     conversation_of,
-    encoded,
 )
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Stop
 from rlhf_lab.rollout.generators.turn_rows import Action
+from rlhf_lab.tasks.chat import end_of_answers, form_of
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Prompt
+from rlhf_lab.types.text_frame import TextFrame
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ class Demonstrations:
         actions, room = play.actions, play.talk.room
         if not play.episode.is_open:
             raise self._wrong(play, f"{len(actions)} actions, but its episode ends before")
-        tokens = [*encoded(self.tokenizer, actions[number]), self.tokenizer.eos_token_id]
+        frame = TextFrame(self.tokenizer)
+        end = end_of_answers(self.tokenizer, form_of(self.task), play.episode.prompt.example)
+        tokens = [*frame.inside(actions[number]), end]
         if len(tokens) > room:
             raise self._wrong(
                 play,

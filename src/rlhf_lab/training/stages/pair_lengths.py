@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rlhf_lab.tasks.pairs import SIDES
@@ -11,7 +12,7 @@ from rlhf_lab.types.errors import UserError
 Row = dict[str, Any]
 
 
-def cut_pair(row: Row, end: int, options: RewardModelOptions) -> Row:
+def cut_pair(row: Row, ends: Sequence[int], options: RewardModelOptions) -> Row:
     """The pair with answers of at most the lengths of the options, as tokens. An answer that is cut
     keeps its end token, where the score is read (detail 12). Raises UserError for a prompt that
     leaves no room."""
@@ -19,7 +20,7 @@ def cut_pair(row: Row, end: int, options: RewardModelOptions) -> Row:
     for name, tokens in sides.items():
         limit = min(options.max_response_tokens or len(tokens), room_of(row, options, len(tokens)))
         if len(tokens) > limit:
-            last = end if tokens[-1] == end else tokens[limit - 1]
+            last = tokens[-1] if tokens[-1] in ends else tokens[limit - 1]
             sides[name] = [*tokens[: limit - 1], last]
     return {**row, **sides}
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
 from torch.nn import functional
 
 from rlhf_lab.models.batching import collate, token_weights
-from rlhf_lab.tasks.references import reference_groups
+from rlhf_lab.tasks.chat import answer_tokens
+from rlhf_lab.tasks.references import (
+    USUAL,
+    LongReferences,
+    ReferenceForm,
+    cut_to,
+)
 from rlhf_lab.training.stages.sft_options import LossOn, SFTOptions
 from rlhf_lab.training.stages.supervised import Bar, SupervisedLoss, fit
 from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput, Reduction, Weights
 from rlhf_lab.types.protocols import Engine
 from rlhf_lab.types.samples import Group, Prompt
+from rlhf_lab.types.text_frame import TextFrame
 
 Answers = Callable[[Sequence[Prompt]], list[Group]]
 
@@ -43,7 +51,7 @@ def train_sft(
     `prompts[i]` exists for every i, of which an epoch has len(prompts). answers: what it learns to
     write for some prompts, as groups of one sample."""
     num_steps = options.num_steps(len(prompts))
-    pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    pad = TextFrame(tokenizer).pad
 
     def batch_of(chosen: Sequence[Prompt]) -> Batch:
         return collate(answers(chosen), pad)
@@ -62,17 +70,52 @@ def train_sft(
     return metrics, weights
 
 
-def cut_references(
-    prompts: Sequence[Prompt], tokenizer: Any, max_response_tokens: int, options: SFTOptions
-) -> list[Group]:
-    """References as groups of one sample, cut at the lengths of the stage (N+ detail 4)."""
-    groups = []
-    for prompt in prompts:
-        limit = max_response_tokens
-        if options.max_tokens:
-            limit = min(limit, options.max_tokens - len(prompt.tokens))
-        groups += reference_groups([prompt], tokenizer, limit)
-    return groups
+@dataclass(frozen=True)
+class StageReferences:
+    """What SFT learns of references: groups of one sample, cut at the lengths of the stage (N+
+    detail 4). seen: how many were read, and how many of them were cut."""
+
+    tokenizer: Any
+    max_response_tokens: int
+    options: SFTOptions
+    form: ReferenceForm = USUAL
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, prompts: Sequence[Prompt]) -> list[Group]:
+        """The references of these prompts."""
+        groups = []
+        for prompt in prompts:
+            tokens, limit = self._tokens(prompt), self._limit(prompt)
+            self.seen["read"] += 1
+            self.seen["cut"] += len(tokens) > limit
+            sample = cut_to(limit, tokens, prompt.example, self.form.long)
+            groups.append(Group(prompt, (sample,)))
+        return groups
+
+    def fits(self, prompt: Prompt) -> bool:
+        """Whether a reference need not be cut."""
+        return len(self._tokens(prompt)) <= self._limit(prompt)
+
+    @property
+    def note(self) -> str:
+        """What was cut, in a line; '' if nothing was."""
+        if not self.seen["cut"]:
+            return ""
+        how = "with" if self.form.long is LongReferences.cut_with_end else "without"
+        return (
+            f"sft: {self.seen['cut']:,} of {self.seen['read']:,} references were too long and were "
+            f"cut {how} an end token (task.long_references={self.form.long})"
+        )
+
+    def _tokens(self, prompt: Prompt) -> list[int]:
+        example = prompt.example
+        return answer_tokens(self.tokenizer, self.form.chat, example, example.reference)
+
+    def _limit(self, prompt: Prompt) -> int:
+        limit = self.max_response_tokens
+        if self.options.max_tokens:
+            limit = min(limit, self.options.max_tokens - len(prompt.tokens))
+        return limit
 
 
 def counted(batch: Batch, loss_on: LossOn) -> tuple[Batch, CrossEntropy]:

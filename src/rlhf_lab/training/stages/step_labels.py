@@ -7,7 +7,6 @@ and labels (a number from 0, wrong, to 1, right, for each step).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from rlhf_lab.rewards.step_ends import step_ends
 from rlhf_lab.tasks.jsonl import JsonLines
 from rlhf_lab.tasks.tables import RequiredFields, Row
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.text_frame import TextFrame
 
 KEY = "reward_model.steps"
 
@@ -66,16 +66,10 @@ def labelled_steps(row: Row, name: str, tokenizer: Any, separator: str) -> Label
 
     Raises UserError where it would find other steps.
     """
-
-    def encode(text: str) -> list[int]:
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    def decode(tokens: Sequence[int]) -> str:
-        return str(tokenizer.decode(tokens, skip_special_tokens=True))
-
-    prompt, steps = encode(row["prompt"]), row["steps"]
-    answer = [*encode("".join(steps)), tokenizer.eos_token_id]
-    ends = step_ends(answer, decode, separator, len(answer))
+    frame = TextFrame(tokenizer)
+    prompt, steps = frame.row(row["prompt"]), row["steps"]
+    answer = [*frame.inside("".join(steps)), frame.end]
+    ends = step_ends(answer, frame.text, separator, len(answer))
     if len(ends) != len(steps):
         raise UserError(
             f"{name} has {len(steps)} steps, but its answer has {len(ends)} that end in "

@@ -23,6 +23,7 @@ from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Sample
+from rlhf_lab.types.text_frame import TextFrame
 
 CANARY = "proof"
 PROOF_TOKENS = 16
@@ -61,7 +62,7 @@ class VLLMGenerator:
         self.backend = backend
         self.drawing = drawing
         self.seed = seed
-        self._tokenizer = tokenizer
+        self._frame = TextFrame(tokenizer)
         self._proof = proof
         self._prove = prove
         self._loaded: Weights | None = None
@@ -195,5 +196,5 @@ class VLLMGenerator:
         elif len(whole) == self.drawing.max_new_tokens:
             finish = Finish.length
         versions = [int(version) for version in answer.versions]
-        text = self._tokenizer.decode(whole, skip_special_tokens=True)
+        text = self._frame.text(whole)
         return begun.continued(answer.tokens, answer.logps, versions, finish, text)

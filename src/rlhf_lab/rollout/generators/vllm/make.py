@@ -24,6 +24,7 @@ from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.servers import Servers
 from rlhf_lab.rollout.generators.vllm.weights import shape_of
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.text_frame import TextFrame
 
 CHILD = "rlhf_lab.rollout.generators.vllm.child"
 
@@ -59,7 +60,7 @@ def vllm_generator(
         backend = backend_of(options, model, lengths, cache)
     except EngineFailure as error:
         raise UserError(f"generator={options.name} could not start: {error}") from error
-    drawing = Drawing(options.temperature, lengths.response, tokenizer.eos_token_id)
+    drawing = Drawing(options.temperature, lengths.response, TextFrame(tokenizer).ends)
     return VLLMGenerator(backend, tokenizer, drawing, seed, proof, options.prove)
 
 

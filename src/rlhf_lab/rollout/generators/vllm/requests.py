@@ -48,11 +48,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Drawing:
-    """How all samples of a run are drawn."""
+    """How all samples of a run are drawn. ends: the end tokens."""
 
     temperature: float
     max_new_tokens: int
-    eos_id: int
+    ends: tuple[int, ...]
 
 
 class Backend(Protocol):
@@ -137,7 +137,7 @@ def drawing_of(chunk: Chunk, drawing: Drawing) -> Drawing:
 
 def sampling_params(request: Request, drawing: Drawing) -> dict[str, Any]:
     """Arguments of vLLM's SamplingParams: the whole distribution at the temperature, whatever a
-    model's own generation config says, until the run's end token."""
+    model's own generation config says, until one of the run's end tokens."""
     params: dict[str, Any] = {
         "temperature": 0.0 if request.is_greedy else drawing.temperature,
         "top_p": 1.0,
@@ -151,9 +151,9 @@ def sampling_params(request: Request, drawing: Drawing) -> dict[str, Any]:
         "min_tokens": 0,
         "logprobs": 0,
         "detokenize": False,
-        # Only the run's end token ends a sample, whatever vLLM takes for one.
+        # Only the run's end tokens end a sample, whatever vLLM takes for one.
         "ignore_eos": True,
-        "stop_token_ids": [drawing.eos_id],
+        "stop_token_ids": list(drawing.ends),
     }
     if request.is_greedy:
         params["extra_args"] = {GREEDY_TEMPERATURE: drawing.temperature}
