@@ -103,8 +103,10 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
         raise no_tokenizer(path, key, first_line(error)) from error
     if is_empty:
         raise no_tokenizer(path, key, "its vocabulary is empty")
+    # Defaults of config classes may name tokens that the vocabulary does not have.
+    ends = [token for token in end_tokens(name, where, key) if token < len(tokenizer)]
     try:
-        return framed(tokenizer, end_tokens(name, where, key))
+        return framed(tokenizer, ends)
     except ValueError as error:
         raise no_tokenizer(path, key, str(error)) from error
 

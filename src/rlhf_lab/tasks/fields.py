@@ -50,7 +50,7 @@ def long_references() -> LongReferences:
     about = (
         "References beyond the response limit: SFT leaves them out (left_out), or they are cut "
         "without an end token (cut) or with one (cut_with_end), which teaches to stop in the "
-        "middle; what is left out of SFT is cut where an answer is compared with it."
+        "middle; other readers cut what SFT leaves out."
     )
     return limits.option(LongReferences.cut_with_end, about=about)
 
