@@ -113,7 +113,10 @@ def test_both_loops_write_the_same_samples(kind: str, greedy: bool) -> None:
             assert mine.logps == pytest.approx(theirs.logps, abs=1e-4)
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+@pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
+    reason="this torch has no oneDNN",
+)
 @pytest.mark.parametrize("decode", ["transformers", "lean", "static"])
 def test_a_loop_writes_the_same_samples_over_packed_weights(
     decode: str, monkeypatch: pytest.MonkeyPatch

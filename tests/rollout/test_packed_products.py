@@ -10,7 +10,8 @@ from rlhf_lab.rollout.generators import packed_products
 from rlhf_lab.rollout.generators.packed_products import MOST_ROWS, PackedProducts
 
 pytestmark = pytest.mark.skipif(
-    not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"
+    not torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
+    reason="this torch has no oneDNN",
 )
 
 
@@ -60,7 +61,7 @@ def test_products_are_of_the_weights_that_are_loaded(how: str) -> None:
 def test_other_models_keep_their_own_products(monkeypatch: pytest.MonkeyPatch) -> None:
     for model, least in ((layers(), 10**9), (layers().to(torch.bfloat16), 0)):
         monkeypatch.setattr(packed_products, "CACHE_BYTES", least)
-        given = torch.ones(2, 48, dtype=model[0].weight.dtype)
+        given = torch.ones(2, 48).to(next(model.parameters()).dtype)
         with torch.inference_mode(), PackedProducts(model).in_use():
             inside = model(given)
         with torch.inference_mode():
