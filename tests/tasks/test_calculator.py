@@ -157,8 +157,8 @@ def require_answer(text: str) -> None:
     """An answer comes at once, is short, and is a number or an error."""
     start = time.thread_time()
     told = calculate(text)
-    # Of this thread's own work, however busy the machine is.
-    assert time.thread_time() - start < 1
+    # Of this thread's own work, on any machine: without its bounds the calculator takes hours.
+    assert time.thread_time() - start < 60
     assert told.isascii() and 0 < len(told) <= MAX_DIGITS
     if not told.startswith(ERROR):
         Fraction(told)

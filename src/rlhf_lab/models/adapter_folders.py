@@ -32,7 +32,10 @@ def base_of(path: str, key: str, where: Mapping[str, str]) -> Base | None:
     """The base model of the adapters in a folder or a repository of the hub; None for whole models.
     where: keywords of the hub. Raises UserError, naming the option `key`, where the adapters'
     config names none."""
-    found = find_adapter_config_file(path, **where)
+    try:
+        found = find_adapter_config_file(path, **where)
+    except OSError:
+        return None  # nothing is there: the refusal is that of a whole model
     if found is None:
         return None
     try:

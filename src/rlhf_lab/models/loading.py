@@ -107,8 +107,10 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
     ends = [token for token in end_tokens(name, where, key) if token < len(tokenizer)]
     try:
         return framed(tokenizer, ends)
-    except ValueError as error:
-        raise no_tokenizer(path, key, str(error)) from error
+    except BaseException as error:
+        if not is_parsers(error):
+            raise
+        raise no_tokenizer(path, key, first_line(error)) from error
 
 
 def shape_of(kind: Any, config: Any, path: str, key: str, **options: Any) -> Any:
