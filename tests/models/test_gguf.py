@@ -15,17 +15,22 @@ from rlhf_lab.types.errors import UserError
 
 LAYERS, WIDTH, HEADS, INNER = 2, 32, 2, 48
 BYTES = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256))]
-WORDS = ["<end>", *BYTES, "ab"]
+WORDS = ["<|endoftext|>", *BYTES, "ab"]
 
 
 def written(file: Path) -> dict[str, torch.Tensor]:
     """A Llama of random float32 weights over bytes; its weights by the names of GGUF."""
     gguf = pytest.importorskip("gguf", reason="pip install 'rlhf-lab[smollm2]'")
     pytest.importorskip("accelerate", reason="pip install 'rlhf-lab[smollm2]'")
-    shapes = {"token_embd": (len(WORDS), WIDTH), "output": (len(WORDS), WIDTH)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd": (len(WORDS), WIDTH),
+        "output": (len(WORDS), WIDTH),
+    }
     shapes["output_norm"] = (WIDTH,)
     for layer in range(LAYERS):
-        named = {f"attn_{part}": (WIDTH, WIDTH) for part in ("q", "k", "v", "output")}
+        named: dict[str, tuple[int, ...]] = {
+            f"attn_{part}": (WIDTH, WIDTH) for part in ("q", "k", "v", "output")
+        }
         named |= {"ffn_gate": (INNER, WIDTH), "ffn_up": (INNER, WIDTH), "ffn_down": (WIDTH, INNER)}
         named |= {"attn_norm": (WIDTH,), "ffn_norm": (WIDTH,)}
         shapes |= {f"blk.{layer}.{name}": shape for name, shape in named.items()}
