@@ -93,4 +93,4 @@ def ties(rows: Sequence[Row], config: Config) -> str:
 
 def mean(rows: Sequence[Row], name: str) -> float:
     """Of a metric; 0 in rounds that do not have it."""
-    return sum(float(row.get(name, 0.0)) for row in rows) / len(rows)
+    return float(sum(row.get(name, 0.0) for row in rows)) / len(rows)

