@@ -95,9 +95,12 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
     # Defaults of config classes may name tokens that the vocabulary does not have.
     ends = [token for token in end_tokens(name, where, key) if token < len(tokenizer)]
     try:
-        return framed(tokenizer, ends)
-    except ValueError as error:
-        raise no_tokenizer(path, key, str(error)) from error
+        with quiet_transformers():
+            return framed(tokenizer, ends)
+    except BaseException as error:
+        if not is_parsers(error):
+            raise
+        raise no_tokenizer(path, key, first_line(error)) from error
 
 
 def shape_of(kind: Any, config: Any, path: str, key: str, **options: Any) -> Any:
