@@ -16,14 +16,15 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.data_copy import Splits, refuse_copy, write_copy
 from rlhf_lab.experiment.data_examples import show_examples, show_frame
 from rlhf_lab.experiment.data_tables import show_tables
-from rlhf_lab.experiment.derived import response_tokens
+from rlhf_lab.experiment.derived import reads_reference_tokens, response_tokens
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.audit import Limits, audit_split
 from rlhf_lab.tasks.overlap import Overlap, overlap
 from rlhf_lab.tasks.prompts import Read, Render, fit, text_of
+from rlhf_lab.tasks.references import ReferenceForm, reference_form, reference_sample
 from rlhf_lab.tasks.tables import NoSuchFile
+from rlhf_lab.types import limits as bounds
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Prompt, Split
 
@@ -77,15 +78,17 @@ def limits_of(config: Config, tokenizer: Any | None) -> Limits:
     render: Render = text_of
     if tokenizer is not None:
         read = prompt_reader(config.task, tokenizer)
-        answer = functools.partial(reference_tokens, tokenizer, chat.form_of(config.task))
+        form = reference_form(config.task, as_text=not reads_reference_tokens(config))
+        answer = functools.partial(reference_tokens, tokenizer, form)
         render = prompt_renderer(config.task, tokenizer)
     prompt, response = config.task.max_prompt_tokens, response_tokens(config)
     return Limits(read, prompt_shortener(config.task), prompt, response, render, answer)
 
 
-def reference_tokens(tokenizer: Any, form: chat.ChatForm, example: Example) -> list[int]:
-    """Those of an example's reference, with its end token."""
-    return chat.answer_tokens(tokenizer, form, example, example.reference)
+def reference_tokens(tokenizer: Any, form: ReferenceForm, example: Example) -> list[int]:
+    """All of an example's reference, with its end token."""
+    prompt = Prompt(0, (), example)
+    return list(reference_sample(prompt, tokenizer, bounds.MOST_TOKENS, form).tokens)
 
 
 def first_prompt(examples: Sequence[Example], limits: Limits) -> Prompt:

@@ -106,7 +106,8 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
     # Defaults of config classes may name tokens that the vocabulary does not have.
     ends = [token for token in end_tokens(name, where, key) if token < len(tokenizer)]
     try:
-        return framed(tokenizer, ends)
+        with quiet_transformers():
+            return framed(tokenizer, ends)
     except BaseException as error:
         if not is_parsers(error):
             raise
