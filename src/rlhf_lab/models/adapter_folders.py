@@ -44,7 +44,7 @@ def base_of(path: str, key: str, where: Mapping[str, str]) -> Base | None:
         text = f"{key}={path} could not be loaded ({error}): save the adapters again"
         raise UserError(text) from error
     base = config.get("base_model_name_or_path")
-    if not isinstance(base, str) or not base:
+    if not isinstance(base, str) or base in ("", path):
         raise UserError(
             f"{key}={path}: its adapter_config.json has no base_model_name_or_path: write there "
             "the hub name or folder of the model that the adapters were trained beside"
