@@ -23,6 +23,7 @@ from rlhf_lab.types.errors import UserError
 from tests.support.tiny_families import ALIBI, HYBRID, tiny
 from tests.support.variants import names
 
+INF, FIRST = float("inf"), torch.tensor([0])
 WINDOWED = {"gpt_neo": "window_size", "gemma3_text": "sliding_window"}
 
 
@@ -62,6 +63,15 @@ def test_models_that_read_their_padding_are_refused(kind: str, dtype: torch.dtyp
         require_padded_rows(tiny(kind).to(dtype), "somewhere", "model.path")
     for other in ("gpt2", "gemma3_text", "lfm2"):
         require_padded_rows(tiny(other).to(dtype), "somewhere", "model.path")
+
+
+def test_a_vocabulary_with_tokens_that_are_ruled_out_is_read() -> None:
+    model = tiny("gpt2")
+    model.lm_head.register_forward_hook(lambda _, __, logits: logits.index_fill(-1, FIRST, -INF))
+    assert padding_problem(model) == ""
+    model = tiny("rwkv")
+    model.head.register_forward_hook(lambda _, __, logits: logits.index_fill(-1, FIRST, -INF))
+    assert padding_problem(model)
 
 
 def test_shortage_of_memory_is_no_answer_of_a_self_test() -> None:

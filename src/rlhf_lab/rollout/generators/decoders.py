@@ -63,7 +63,8 @@ def decoder_of(model: Any, decode: Decode) -> tuple[Decoder, str]:
     )
     if decode is not Decode.auto:
         raise UserError(f"{problem}; pass generator.decode=transformers")
-    return PlainDecoder(model), f"{problem}; transformers decodes instead"
+    own, note = own_decoder(model)
+    return own, f"{problem}; {note or 'transformers decodes instead'}"
 
 
 def own_decoder(model: Any) -> tuple[PlainDecoder | RereadingDecoder, str]:
