@@ -70,7 +70,7 @@ def merged(model: Any, path: str, key: str, revision: str = "") -> Any:
 
     name, where = located(path, revision)
     was_tied = is_tied(model)
-    # What peft warns of is refused below, or mended.
+    # What peft warns of is refused or repaired below.
     with parsed(path, key), warnings.catch_warnings(action="ignore"):
         adapted = get_peft_model(model, PeftConfig.from_pretrained(name, **where))
         weights = load_peft_weights(name, device="cpu", **where)

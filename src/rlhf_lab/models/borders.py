@@ -1,4 +1,4 @@
-"""What a model's config says of lengths: how far attention reaches, and how long a row may be."""
+"""Lengths in a model's config: how far attention reaches, and how long a row may be."""
 
 from __future__ import annotations
 

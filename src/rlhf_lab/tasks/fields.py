@@ -37,9 +37,9 @@ def response_tokens(default: int, source: str = "") -> int:
 
 
 def chat_arguments() -> dict[str, Any]:
-    """What a chat template gets besides the messages."""
+    """Further arguments of a chat template."""
     about = (
-        "What the chat template gets besides the messages, as {enable_thinking: false}; names that "
+        "Arguments of the chat template, such as {enable_thinking: false}; names that "
         "it does not read are refused."
     )
     return limits.collection(dict, about=about)
