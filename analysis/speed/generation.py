@@ -33,6 +33,7 @@ from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Prompt, Split
+from rlhf_lab.types.text_frame import TextFrame
 from rlhf_lab_analysis.speed import program, transformers_loop
 from rlhf_lab_analysis.speed.clock import Spread
 
@@ -123,7 +124,7 @@ def loop(decode: str | None, model: Any, tokenizer: Any, case: Case) -> Callable
 
 def by_transformers(model: Any, tokenizer: Any, chunk: Chunk) -> int:
     """The same prompts, temperature and length by `model.generate`."""
-    pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    pad = TextFrame(tokenizer).pad
     token_PS, mask_PS = pad_left([prompt.tokens for prompt in chunk.prompts], pad)
     return transformers_loop.generate(
         model,

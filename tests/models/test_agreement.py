@@ -23,7 +23,7 @@ from rlhf_lab.types.errors import UserError
 from tests.support.tiny_families import ALIBI, HYBRID, tiny
 from tests.support.variants import names
 
-INF, FIRST = float("inf"), torch.tensor([0])
+INF, NAN, FIRST = float("inf"), float("nan"), torch.tensor([0])
 WINDOWED = {"gpt_neo": "window_size", "gemma3_text": "sliding_window"}
 
 
@@ -71,6 +71,17 @@ def test_a_vocabulary_with_tokens_that_are_ruled_out_is_read() -> None:
     assert padding_problem(model) == ""
     model = tiny("rwkv")
     model.head.register_forward_hook(lambda _, __, logits: logits.index_fill(-1, FIRST, -INF))
+    assert padding_problem(model)
+
+
+def test_logits_that_are_no_numbers_are_a_problem() -> None:
+    model = tiny("gpt2")
+
+    def spoilt(_: Any, __: Any, logits: torch.Tensor) -> torch.Tensor:
+        alone = len(logits) == 1
+        return logits.index_fill(1, torch.arange(0, logits.shape[1], 2), NAN) if alone else logits
+
+    model.lm_head.register_forward_hook(spoilt)
     assert padding_problem(model)
 
 

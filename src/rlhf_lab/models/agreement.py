@@ -80,7 +80,8 @@ def padding_problem(model: Any) -> str:
             padded = before_tokens(model(**inputs(rows)).logits, rows)[rows.mask_BT > 0]
         alone, padded = (logits.float().log_softmax(dim=-1) for logits in (alone, padded))
         # A model may rule out tokens of its vocabulary.
-        alone, padded = alone[alone > -torch.inf], padded[alone > -torch.inf]
+        is_known = alone != -torch.inf
+        alone, padded = alone[is_known], padded[is_known]
         return float((padded - alone).norm() / (alone - alone.mean()).norm())
 
     far, reason = tried(distance)

@@ -33,8 +33,8 @@ SHOWN = 40
 
 @dataclass(frozen=True)
 class ChatForm:
-    """How chats are rendered. template: a file, or empty for the tokenizer's own. arguments: what
-    the template gets besides the messages, as enable_thinking."""
+    """How chats are rendered. template: a file, or empty for the tokenizer's own. arguments: of
+    the template, such as enable_thinking."""
 
     template: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)

@@ -91,7 +91,7 @@ class TextFrame:
 
 
 def framed(tokenizer: Any, ends: Iterable[int] = ()) -> Any:
-    """The tokenizer, marked with its frame. ends: end tokens besides its own."""
+    """The tokenizer, marked with its frame. ends: end tokens in addition to its own."""
     own = tokenizer.eos_token_id
     every = dict.fromkeys([*(() if own is None else (own,)), *ends])
     return marked(tokenizer, Marks(asked_start(tokenizer), tuple(every)))
