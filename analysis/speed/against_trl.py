@@ -25,7 +25,14 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.markdown import publish, split_at_markers
 from rlhf_lab_analysis.speed.clock import rotated
-from rlhf_lab_analysis.speed.inputs import MODELS, SIZES, make_model, make_prompts, specs_of
+from rlhf_lab_analysis.speed.inputs import (
+    MODELS,
+    Size,
+    make_model,
+    make_prompts,
+    sizes_on,
+    specs_of,
+)
 from rlhf_lab_analysis.speed.other_load import busy_cores, note
 from rlhf_lab_analysis.speed.result_tables import TRL, part_table, run_table, training_table
 from rlhf_lab_analysis.speed.spec import ALGORITHMS, Spec, Timed
@@ -62,13 +69,13 @@ def in_turns(
     return found
 
 
-def parts_of(spec: Spec, vllm: Path | None, folder: Path) -> dict[str, Any]:
+def parts_of(spec: Spec, size: Size, vllm: Path | None, folder: Path) -> dict[str, Any]:
     """The parts of a round of our side, and vLLM's generation where there is an environment."""
     found = run_module(
         spec, Path(sys.executable), "rlhf_lab_analysis.speed.round_parts", folder / "parts"
     )
     # Its kernels for CPUs do not take the width of the nano models' heads.
-    if vllm is not None and spec.model_name == "smollm2_135m":
+    if vllm is not None and size.model == "smollm2_135m":
         run = run_module(
             spec, vllm / "bin" / "python", "rlhf_lab_analysis.speed.vllm_side", folder / "vllm"
         )
@@ -83,12 +90,12 @@ def caption(found: Found) -> str:
     facts = provenance()
     host, versions = facts["host"], facts["versions"]
     commit = (facts["git"] or {}).get("commit", "unknown")[:9]
-    one = found.specs[0]
+    one, dtypes = found.specs[0], dict.fromkeys(spec.dtype for spec in found.specs)
     counts = (len(runs) for by_side in found.runs.values() for runs in by_side.values())
     repeats = max(counts, default=0)
     return (
-        f"{host['cpu']}, {one.device}, {one.threads} threads, {one.dtype}; up to {repeats} repeats "
-        f"in turns, {one.warm_up} update of warm-up before the clock starts; torch "
+        f"{host['cpu']}, {one.device}, {one.threads} threads, {' and '.join(dtypes)}; up to "
+        f"{repeats} repeats in turns, {one.warm_up} update of warm-up before the clock starts; torch "
         f"{versions['torch']}, transformers {versions['transformers']}, commit {commit}. "
         f"{note(found.busy_cores, host['cores'])}"
     ).rstrip()
@@ -102,7 +109,7 @@ def measure_all(given: argparse.Namespace, console: Console) -> Found:
         "rlhf_lab async": partial(ours, "async"),
         TRL: partial(theirs, trl),
     }
-    sizes = [size for size in SIZES[given.device] if size.model in (given.models or [size.model])]
+    sizes = [size for size in sizes_on(given.device) if size.model in (given.models or MODELS)]
     whole = [
         [spec for spec in specs if spec.algorithm in given.algorithms]
         for specs in (specs_of(s, out, given.device, given.threads, given.quick) for s in sizes)
@@ -120,7 +127,7 @@ def measure_all(given: argparse.Namespace, console: Console) -> Found:
         if not own:
             continue
         make_model(size.model, Path(own[0].model), console)
-        found.parts[size.model] = parts_of(own[0], given.vllm, out / size.model)
+        found.parts[size.label] = parts_of(own[0], size, given.vllm, out / size.label)
         repeats = min(given.repeats, size.most_repeats)
         for spec in own:
             found.runs[spec.name] = in_turns(spec, sides, repeats, out / "runs", console)

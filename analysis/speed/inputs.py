@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlhf_lab.models.causal_lm import load_policy, save_policy
+from rlhf_lab.models.devices import multiplies_bfloat16
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
@@ -22,7 +23,8 @@ SFT_STEPS = 150
 
 @dataclass(frozen=True)
 class Size:
-    """How much of a model is benchmarked. rows: completions of an update."""
+    """How much of a model is benchmarked. rows: completions of an update. label: the first word of
+    its settings' names, one for each model and type."""
 
     model: str
     algorithms: Sequence[str]
@@ -32,16 +34,37 @@ class Size:
     micro_rows: int
     updates: int
     most_repeats: int
+    dtype: str = "float32"
+
+    @property
+    def label(self) -> str:
+        return self.model if self.dtype == "float32" else f"{self.model}-{self.dtype}"
 
 
+NANO = Size("nano_m", ALGORITHMS, 128, 64, 32, 64, updates=8, most_repeats=5)
+PRETRAINED = Size("smollm2_135m", ("grpo",), 8, 128, 32, 8, updates=2, most_repeats=3)
 SIZES = {
-    "cpu": (
-        Size("nano_m", ALGORITHMS, 128, 64, 32, 64, updates=8, most_repeats=5),
-        Size("smollm2_135m", ("grpo",), 8, 128, 32, 8, updates=2, most_repeats=3),
+    "cpu": (NANO, PRETRAINED, replace(PRETRAINED, dtype="bfloat16")),
+    "cuda": (
+        replace(
+            PRETRAINED,
+            algorithms=ALGORITHMS,
+            rows=256,
+            max_new_tokens=128,
+            micro_rows=64,
+            updates=8,
+            most_repeats=5,
+            dtype="bfloat16",
+        ),
     ),
-    "cuda": (Size("smollm2_135m", ALGORITHMS, 256, 128, 128, 64, updates=8, most_repeats=5),),
 }
 MODELS = sorted({size.model for sizes in SIZES.values() for size in sizes})
+
+
+def sizes_on(device: str) -> list[Size]:
+    """Those that the device has kernels for."""
+    has_half = device != "cpu" or multiplies_bfloat16()
+    return [size for size in SIZES[device] if has_half or size.dtype != "bfloat16"]
 
 
 def specs_of(size: Size, folder: Path, device: str, threads: int, is_quick: bool) -> list[Spec]:
@@ -50,7 +73,7 @@ def specs_of(size: Size, folder: Path, device: str, threads: int, is_quick: bool
     for algorithm in size.algorithms:
         group_size = 2 if algorithm == "online_dpo" else 4
         spec = Spec(
-            name=f"{size.model} {algorithm}",
+            name=f"{size.label} {algorithm}",
             model=str(folder / "models" / size.model),
             prompts=str(folder / "prompts"),
             algorithm=algorithm,
@@ -64,7 +87,7 @@ def specs_of(size: Size, folder: Path, device: str, threads: int, is_quick: bool
             threads=threads,
             kl_coef=KL[algorithm],
             device=device,
-            dtype="float32" if device == "cpu" else "bfloat16",
+            dtype=size.dtype,
         )
         found.append(spec)
     return found

@@ -97,7 +97,7 @@ def training_table(specs: Sequence[Spec], runs: Runs, found: Mapping[str, Any]) 
     token."""
     rows = []
     for spec in specs:
-        model = found[spec.model_name]
+        model = found[spec.label]
         limits = Limits(**model["limits"])
         speed = median(run.trained_per_second for run in runs[spec.name]["rlhf_lab sync"])
         share = speed / limits.training(model["parameters"])

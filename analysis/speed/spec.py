@@ -17,10 +17,10 @@ ALGORITHMS = ("grpo", "rloo", "online_dpo")
 class Spec:
     """A model folder, a folder with train.jsonl, and everything that decides the work of a run.
 
-    name: of the model, then of the algorithm. groups: prompts of an update. micro_rows: completions
-    of one forward and backward pass. warm_up, updates: updates before the clock starts, and those
-    that it times. threads: torch threads of a side that runs in one process. kl_coef: weight of the
-    pull to the reference (at 0, TRL holds none); beta of online DPO.
+    name: label of the size, then name of the algorithm. groups: prompts of an update. micro_rows:
+    completions of one forward and backward pass. warm_up, updates: updates before the clock starts,
+    and those that it times. threads: torch threads of a side that runs in one process. kl_coef:
+    weight of the pull to the reference (at 0, TRL holds none); beta of online DPO.
     """
 
     name: str
@@ -54,8 +54,8 @@ class Spec:
             raise ValueError(f"group_size={self.group_size}: TRL's online DPO draws 2 a prompt")
 
     @property
-    def model_name(self) -> str:
-        """The first word of the name."""
+    def label(self) -> str:
+        """Of the size: model and type, the first word of the name."""
         return self.name.split()[0]
 
     @property

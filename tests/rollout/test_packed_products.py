@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from rlhf_lab.models.devices import multiplies_bfloat16
 from rlhf_lab.rollout.generators import packed_products
 from rlhf_lab.rollout.generators.packed_products import MOST_ROWS, PackedProducts
 
@@ -20,21 +21,27 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_products, "CACHE_BYTES", 0)
 
 
+DTYPES = [torch.float32, *([torch.bfloat16] if multiplies_bfloat16() else [])]
+
+
 def layers(seed: int = 0) -> nn.Sequential:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(nn.Linear(48, 96), nn.Linear(96, 17, bias=False))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [1, 8, MOST_ROWS, MOST_ROWS + 1])
-def test_a_product_is_that_of_the_layer_up_to_rounding(rows: int) -> None:
-    model = layers()
-    hidden = torch.randn(rows, 1, 48, generator=torch.Generator().manual_seed(rows))
+def test_a_product_is_that_of_the_layer_up_to_rounding(rows: int, dtype: torch.dtype) -> None:
+    model = layers().to(dtype)
+    hidden = torch.randn(rows, 1, 48, generator=torch.Generator().manual_seed(rows)).to(dtype)
+    rounding = 8 * torch.finfo(dtype).eps
     with torch.inference_mode():
         plain = model(hidden)
         with PackedProducts(model).in_use():
             packed = model(hidden)
-        torch.testing.assert_close(packed, plain, rtol=1e-5, atol=1e-6)
+        assert len(PackedProducts(model)) == 2
+        torch.testing.assert_close(packed, plain, rtol=rounding, atol=rounding)
         assert torch.equal(model(hidden), plain)
 
 
@@ -59,7 +66,7 @@ def test_products_are_of_the_weights_that_are_loaded(how: str) -> None:
 
 
 def test_other_models_keep_their_own_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    for model, least in ((layers(), 10**9), (layers().to(torch.bfloat16), 0)):
+    for model, least in ((layers(), 10**9), (layers().to(torch.float64), 0)):
         monkeypatch.setattr(packed_products, "CACHE_BYTES", least)
         given = torch.ones(2, 48).to(next(model.parameters()).dtype)
         with torch.inference_mode(), PackedProducts(model).in_use():

@@ -51,6 +51,16 @@ def device_of(model: Any) -> torch.device:
     return found
 
 
+def multiplies_bfloat16() -> bool:
+    """Whether this CPU has instructions for it that oneDNN uses; others compute it by float32."""
+    import torch
+
+    return bool(
+        torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+
+
 def release_unused() -> None:
     """Give memory that torch keeps for later back to the GPU. vLLM refuses to start where too
     little is free, and after a stage torch still holds what the stage needed."""

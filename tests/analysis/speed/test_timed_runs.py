@@ -276,7 +276,7 @@ def test_another_side_begins_each_repeat(tmp_path: Path) -> None:
 
 
 def test_every_side_is_offered_as_many_prompts_as_it_reads(tmp_path: Path) -> None:
-    specs = inputs.specs_of(inputs.SIZES["cpu"][0], tmp_path, "cpu", 2, is_quick=False)
+    specs = inputs.specs_of(inputs.NANO, tmp_path, "cpu", 2, is_quick=False)
     inputs.make_prompts(specs)
     rows = (tmp_path / "prompts" / "train.jsonl").read_text().splitlines()
     # Online DPO has 64 pairs an update; one of warm-up, 8 timed, and one more of async.

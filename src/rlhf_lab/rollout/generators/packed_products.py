@@ -1,8 +1,8 @@
 """Products of decode steps over packed weights, on a CPU.
 
-A step reads every weight for a few rows. torch's own product of a few float32 rows takes twice as
-long as memory does; oneDNN's, over a copy of the weight in the layout of its kernel, comes nearer.
-The copy takes the memory of the weights once more.
+A step reads every weight for a few rows. torch's own product of a few rows takes twice as long as
+memory does; oneDNN's, over a copy of the weight in the layout of its kernel, comes nearer. The copy
+takes the memory of the weights once more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from rlhf_lab.models.devices import CACHE_BYTES
+from rlhf_lab.models.devices import CACHE_BYTES, multiplies_bfloat16
 
 # Of more rows, arithmetic is what takes the time, and torch's own product is as fast.
 MOST_ROWS = 32
@@ -49,15 +49,17 @@ class PackedProduct:
 
 
 class PackedProducts:
-    """Those of a model's linear layers, if it is on a CPU, in float32, and they take at least
-    CACHE_BYTES; of another model none. New weights are packed at their first use."""
+    """Those of a model's linear layers, if it is on a CPU, in a type that the CPU multiplies, and
+    they take at least CACHE_BYTES; of another model none. New weights are packed at their first
+    use."""
 
     def __init__(self, model: Any) -> None:
         layers = [module for module in model.modules() if type(module) is nn.Linear]
+        dtypes = {torch.float32} | ({torch.bfloat16} if multiplies_bfloat16() else set())
         is_packed = (
             torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
             and all(layer.weight.device.type == "cpu" for layer in layers)
-            and all(layer.weight.dtype is torch.float32 for layer in layers)
+            and {layer.weight.dtype for layer in layers} <= dtypes
             and sum(layer.weight.nbytes for layer in layers) >= CACHE_BYTES
         )
         self._products = [(layer, PackedProduct(layer)) for layer in layers if is_packed]
