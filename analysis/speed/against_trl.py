@@ -95,8 +95,8 @@ def caption(found: Found) -> str:
     repeats = max(counts, default=0)
     return (
         f"{host['cpu']}, {one.device}, {one.threads} threads, {' and '.join(dtypes)}; up to "
-        f"{repeats} repeats in turns, {one.warm_up} update of warm-up before the clock starts; torch "
-        f"{versions['torch']}, transformers {versions['transformers']}, commit {commit}. "
+        f"{repeats} repeats in turns, {one.warm_up} update of warm-up before the clock starts; "
+        f"torch {versions['torch']}, transformers {versions['transformers']}, commit {commit}. "
         f"{note(found.busy_cores, host['cores'])}"
     ).rstrip()
 
