@@ -32,11 +32,11 @@ define BESIDE_VENV
 $(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	> "$$($(1) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
 endef
-IS_SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
+IS_SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
 # python3.11 stays the answer when none fits, so that the message names what is missing.
 ifndef PYTHON
-PYTHON := $(shell for found in python3.11 python3.12 python3 python3.11; do \
+PYTHON := $(shell for found in python3.11 python3.12 python3.13 python3 python3.11; do \
 	$$found -c '$(IS_SUPPORTED)' 2>/dev/null && break; done; echo $$found)
 endif
 # `make benchmark` runs make sixty times: each of these would ask again.
@@ -90,7 +90,7 @@ install: $(INSTALLED)  ## make VENV with the pinned dependencies and this packag
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c '$(IS_SUPPORTED)' || { \
-		echo "PYTHON=$(PYTHON) is not Python 3.11 or 3.12: install one, or pass PYTHON=<path>" >&2; exit 1; }
+		echo "PYTHON=$(PYTHON) is not Python 3.11, 3.12 or 3.13: install one, or pass PYTHON=<path>" >&2; exit 1; }
 	@echo "installing into $(VENV) (half a minute with uv, minutes with pip)"
 	@$(NEW_VENV) $(VENV)
 	@$(PIP_INSTALL) -e '.[dev]'
@@ -159,7 +159,7 @@ test-oracle: $(VENV_ORACLE)/.installed  ## losses and advantages against TRL's, 
 
 $(VENV_ORACLE)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c '$(IS_SUPPORTED)' || { \
-		echo "PYTHON=$(PYTHON) is not Python 3.11 or 3.12: install one, or pass PYTHON=<path>" >&2; exit 1; }
+		echo "PYTHON=$(PYTHON) is not Python 3.11, 3.12 or 3.13: install one, or pass PYTHON=<path>" >&2; exit 1; }
 	@echo "installing into $(VENV_ORACLE) (a minute or two)"
 	@$(PYTHON) -m venv $(VENV_ORACLE)
 	@$(ORACLE_BIN)/python -m pip install --quiet -c constraints.txt \
@@ -209,7 +209,7 @@ GPU_CHECK_PURE := hydra-core omegaconf antlr4-python3-runtime pydantic annotated
 gpu-check-wheels: $(INSTALLED)  ## fetch or build the wheels that gpu-check needs on a bare machine, into build/gpu-wheels (5 MB)
 	@rm -rf build/gpu-wheels
 	@$(BIN)/python -m pip wheel --quiet --no-deps -c constraints.txt -w build/gpu-wheels $(GPU_CHECK_PURE)
-	@for version in 3.11 3.12; do $(BIN)/python -m pip download --quiet --no-deps --only-binary=:all: --python-version $$version \
+	@for version in 3.11 3.12 3.13; do $(BIN)/python -m pip download --quiet --no-deps --only-binary=:all: --python-version $$version \
 		--implementation cp --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -c constraints.txt \
 		-d build/gpu-wheels pydantic-core || exit 1; done
 	@ls build/gpu-wheels

@@ -78,6 +78,11 @@ def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[st
     )
 
 
+def test_the_package_asks_for_ranges() -> None:
+    texts = [t for group in project()["optional-dependencies"].values() for t in group]
+    assert not [text for text in [*project()["dependencies"], *texts] if "==" in text]
+
+
 @pytest.mark.parametrize("requirement", direct(), ids=str)
 def test_every_direct_dependency_is_pinned_within_its_range(requirement: Requirement) -> None:
     pinned = pins()[canonicalize_name(requirement.name)]
@@ -106,7 +111,7 @@ def test_the_demo_has_one_folder_for_all_of_its_commands(tmp_path: Path) -> None
 def test_a_python_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     done = make("install", "PYTHON=false", f"VENV={tmp_path / 'new'}")
     assert done.returncode != 0
-    assert "PYTHON=false is not Python 3.11 or 3.12" in done.stderr
+    assert "PYTHON=false is not Python 3.11, 3.12 or 3.13" in done.stderr
     assert not (tmp_path / "new").exists()
 
 

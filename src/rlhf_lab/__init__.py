@@ -2,6 +2,7 @@
 
 import logging
 import os
+from typing import Any
 
 __version__ = "0.2.0"
 
@@ -14,3 +15,12 @@ if "OMP_WAIT_POLICY" not in os.environ:
 # Wherever DeepSpeed is installed, transformers imports it, and it warns on every machine without a
 # device. The terminal belongs to the console: of its log only errors are shown.
 logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
+
+
+def __getattr__(name: str) -> Any:
+    """train, resume and Run (docs/python.md), which are imported when they are asked for."""
+    if name in ("train", "resume", "Run"):
+        from rlhf_lab.cli import python
+
+        return getattr(python, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -171,9 +171,10 @@ def test_a_template_is_the_users_own_if_there_is_one(tmp_path: Path) -> None:
 
 
 def test_a_template_that_asks_for_the_day_hears_the_same_one_for_ever() -> None:
-    words = tokenizer("{{ strftime_now('%Y') }} <assistant>")
+    asks = "{% set day = strftime_now('%d %b %Y, %-H:%M') if strftime_now is defined %}"
+    words = tokenizer("\n" + asks + "{{ day }} <assistant>")
     rendered = chat.rendered(words, "", HELLO, HELLO.messages, is_open=True)
-    assert rendered == "2024 <assistant>"
+    assert rendered == "\n26 Jul 2024, 0:00 <assistant>"
 
 
 def test_a_template_whose_answers_do_not_end_is_refused(tmp_path: Path) -> None:

@@ -124,9 +124,9 @@ def stage(cfg: DictConfig) -> tuple[Config, Console]:
 
 def start_run(
     command: str, run: Callable[[Config, Console, Mapping[str, Any]], Path], cfg: DictConfig
-) -> None:
+) -> Path:
     """Start a run, in the main process of those that torchrun may have started, and print what can
-    be done with it. run: returns its folder."""
+    be done with it. run: returns its folder, as this does."""
     config, console = checked(cfg)
     from rlhf_lab.experiment.empty_updates import last_line
     from rlhf_lab.experiment.fork_past import fork_of
@@ -155,6 +155,7 @@ def start_run(
         print_next(console, after_run(folder))
     if line := last_line(folder, config):
         console.print(line)
+    return folder
 
 
 def config_of_run(folder: Path) -> Config:

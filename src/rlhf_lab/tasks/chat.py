@@ -29,6 +29,9 @@ OWN_ARGUMENTS = (
 MADE_ARGUMENTS = ("tools", "documents")
 # Characters that a refusal shows on both sides of a place.
 SHOWN = 40
+# The day that templates print, in the forms that they may ask for.
+DAY = datetime(2024, 7, 26)
+DATE_FORMS = "%-d %-m %-H %-I %-M %d %m %Y %y %B %b %A %a %H %I %M %S %p %j %F %T %Z %z %%".split()
 
 
 @dataclass(frozen=True)
@@ -219,10 +222,9 @@ def rendered(
         return str(
             tokenizer.apply_chat_template(
                 turns,
-                chat_template=chosen,
+                chat_template=with_fixed_day(chosen),
                 add_generation_prompt=is_open,
                 tokenize=False,
-                strftime_now=fixed_day,
                 **form.arguments,
             )
         )
@@ -233,9 +235,18 @@ def rendered(
         ) from error
 
 
-def fixed_day(form: str) -> str:
-    """The date that templates print: fixed, so that runs do not depend on the day."""
-    return datetime(2024, 7, 26).strftime(form)
+def with_fixed_day(template: Any) -> Any:
+    """A template whose strftime_now gives one day, so that runs do not depend on when they ran.
+
+    transformers takes no functions as arguments of a template, so that a macro of the template
+    shadows its own.
+    """
+    if not isinstance(template, str) or "strftime_now" not in template:
+        return template
+    replaced = "".join(f"|replace('{form}', '{DAY.strftime(form)}')" for form in DATE_FORMS)
+    # The empty expression keeps a line break that the template begins with.
+    macro = f"{{% macro strftime_now(form) %}}{{{{ form{replaced} }}}}{{% endmacro %}}"
+    return macro + "{{ '' }}" + template
 
 
 @functools.cache
