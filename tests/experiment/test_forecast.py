@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rlhf_lab.experiment.build_prompts import build_eval_prompts
 from rlhf_lab.experiment.planning.forecast import (
     Machine,
-    require_prompts,
+    few_prompts,
     require_room,
     size,
     this_machine,
@@ -101,15 +102,19 @@ def test_parameters_are_those_of_the_model() -> None:
         assert num_parameters(model, len(tokenizer)) == real
 
 
-def test_more_prompts_than_the_split_has_are_refused_before_the_run_and_not_after_it(
-    config_of: MakeConfig,
-) -> None:
-    require_prompts(config_of("eval.prompts=2048"))
-    require_prompts(config_of("eval.prompts=2049", "eval.snapshots=0"))
-    complaint = "eval.prompts=2049, but split validation of task=tldr_nano has 2048 rows: pass"
+def test_more_prompts_than_the_split_has_are_reported(config_of: MakeConfig) -> None:
+    assert not few_prompts(config_of("eval.prompts=2048"))
+    assert not few_prompts(config_of("eval.prompts=2049", "eval.snapshots=0"))
     for override in ("eval.snapshots=1", "eval.validate=proxy"):
-        with pytest.raises(UserError, match=complaint):
-            require_prompts(config_of("eval.prompts=2049", "eval.snapshots=0", override))
+        note = few_prompts(config_of("eval.prompts=2049", "eval.snapshots=0", override))
+        assert "eval.prompts=2049" in note and "2048" in note
+
+
+def test_an_evaluation_takes_all_prompts_of_a_split_that_has_fewer(config_of: MakeConfig) -> None:
+    config = config_of("task=arithmetic", "reward=task_rule", "task.validation_size=3")
+    tokenizer = config.task.tokenizer()
+    assert len(build_eval_prompts(config, tokenizer, 2)) == 2
+    assert len(build_eval_prompts(config, tokenizer, 9)) == 3
 
 
 def test_a_model_of_a_package_that_is_not_there_is_refused_before_the_run_has_a_folder(

@@ -8,23 +8,33 @@ from typing import Any
 import pytest
 
 from rlhf_lab.experiment.round_warnings import RoundWarnings
+from tests.conftest import MakeConfig
 from tests.support.examples import call
 
 pytestmark = pytest.mark.usefixtures("costly")
 
 
-def test_a_round_that_is_mostly_left_out_is_reported_once() -> None:
+@pytest.mark.parametrize(
+    ("metric", "shares", "first", "key"),
+    [
+        ("correction/zeroed", (0.0, 0.5, 0.75, 1.0), 2, "correction="),
+        ("sample/empty_rate", (0.0, 0.2, 0.21, 1.0), 2, "task.chat=true"),
+        ("sample/eos_rate", (1.0, 0.9, 0.7, 0.0), 2, "task.max_response_tokens="),
+    ],
+)
+def test_what_is_probably_a_mistake_is_reported_once(
+    config_of: MakeConfig, metric: str, shares: tuple[float, ...], first: int, key: str
+) -> None:
     logged: list[tuple[dict[str, Any], int]] = []
-    told: list[str] = []
-    log = RoundWarnings(lambda *row: logged.append(row), "icepop", told.append)
-    rows = [{"correction/zeroed": share} for share in (0.0, 0.5, 0.75, 1.0)] + [{"other": 1.0}]
+    lines: list[str] = []
+    config = config_of("task=prompts", "task.path=x.jsonl", "reward=task_rule")
+    log = RoundWarnings(lambda *row: logged.append(row), config, lines.append)
+    rows = [*({metric: share} for share in shares), {"other": 1.0}]
     for round_, row in enumerate(rows):
         log(row, round_)
     assert logged == [(row, round_) for round_, row in enumerate(rows)]
-    (line,) = told
-    assert line.startswith(
-        "warning: correction=icepop gave weight 0 to 75% of the tokens of round 2"
-    )
+    (line,) = lines
+    assert f"round {first}" in line and metric in line and key in line
 
 
 def test_a_run_whose_mask_is_narrow_warns(

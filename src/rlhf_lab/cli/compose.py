@@ -130,13 +130,14 @@ def start_run(
     config, console = checked(cfg)
     from rlhf_lab.experiment.empty_updates import last_line
     from rlhf_lab.experiment.fork_past import fork_of
-    from rlhf_lab.experiment.planning.forecast import require_prompts, require_room
+    from rlhf_lab.experiment.planning.forecast import few_prompts, require_room
     from rlhf_lab.models.gguf import require_weights
     from rlhf_lab.training.engines.broadcast_engine import STOP
     from rlhf_lab.training.engines.distributed import main_rank
 
     require_room(config, is_run=True)
-    require_prompts(config)
+    if note := few_prompts(config):
+        console.print(f"warning: {note}")
     require_weights(config.model)
     if config.eval.label:
         raise UserError(

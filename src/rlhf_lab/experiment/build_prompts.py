@@ -9,7 +9,6 @@ from typing import Any
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import pairs_file, reads_reference_tokens, response_tokens
-from rlhf_lab.experiment.planning.forecast import require_eval_prompts
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.tasks import chat
@@ -73,10 +72,10 @@ def pair_prompts(config: Config, pairs: str, tokenizer: Any, purpose: str) -> Pr
 
 
 def build_eval_prompts(config: Config, tokenizer: Any, num: int) -> list[Prompt]:
-    """The first prompts that every evaluation of the task uses, whatever the seed."""
+    """The first prompts that every evaluation of the task uses, whatever the seed; all of a split
+    that has fewer."""
     stream = build_prompts(config, tokenizer, config.eval.split, "evaluation", shuffle=False)
-    require_eval_prompts(config, len(stream))
-    return [stream[index] for index in range(num)]
+    return [stream[index] for index in range(min(num, len(stream)))]
 
 
 def stream_of(

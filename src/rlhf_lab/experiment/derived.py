@@ -29,6 +29,12 @@ def response_tokens(config: Config) -> int:
     return config.generator.max_new_tokens or int(config.task.max_response_tokens)
 
 
+def response_key(config: Config) -> str:
+    """The key that bounds responses."""
+    is_own = config.generator.max_new_tokens
+    return "generator.max_new_tokens" if is_own else "task.max_response_tokens"
+
+
 def observation_tokens(config: Config) -> int:
     """What the environment of an episode may write at most; 0 for a task without one."""
     task = config.task

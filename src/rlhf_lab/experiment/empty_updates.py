@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import response_tokens
+from rlhf_lab.experiment.derived import response_key, response_tokens
 from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.types.data import Metrics
@@ -69,10 +69,9 @@ def why_empty(rows: Sequence[Row], config: Config) -> str:
     masked = mean(rows, MASKED)
     causes = []
     if masked:
-        key = "generator.max_new_tokens"
-        key = key if config.generator.max_new_tokens else "task.max_response_tokens"
         causes.append(
-            f"{masked:.0%} of the samples reached {key}={response_tokens(config)} and are masked "
+            f"{masked:.0%} of the samples reached {response_key(config)}="
+            f"{response_tokens(config)} and are masked "
             f"({MASKED}): raise it, or pass run.mask_truncated=false"
         )
     if masked < 1 and mean(rows, TIED):

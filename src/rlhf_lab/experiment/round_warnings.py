@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import response_key, response_tokens
 from rlhf_lab.types.data import Metrics
 
-ZEROED = "correction/zeroed"
+EMPTY, ENDED, ZEROED = "sample/empty_rate", "sample/eos_rate", "correction/zeroed"
+# Share of the answers above which too many of a round are empty, or cut.
+MANY = 0.2
 # Share of the tokens above which a correction leaves most of a round out.
 MOSTLY = 0.5
 
@@ -16,26 +20,42 @@ MOSTLY = 0.5
 class RoundWarnings:
     """Passes the metrics of rounds on, and reports what is probably a mistake when it first occurs.
 
-    log: what the metrics are for. correction: its name. report: takes one line.
+    log: what the metrics are for. config: of the run. report: takes one line.
     """
 
     log: Callable[[Metrics, int], None]
-    correction: str
+    config: Config
     report: Callable[[str], None]
     _reported: set[str] = field(default_factory=set, init=False)
 
     def __call__(self, metrics: Metrics, round_: int) -> None:
         self.log(metrics, round_)
-        zeroed = metrics.get(ZEROED, 0.0)
-        if zeroed > MOSTLY:
-            self._report_once(
+        for name, text in self._findings(metrics):
+            if name not in self._reported:
+                self._reported.add(name)
+                self.report(f"warning: round {round_}: {text} (metric {name})")
+
+    def _findings(self, metrics: Metrics) -> Iterator[tuple[str, str]]:
+        """Metrics that show a mistake, with what they show and what to do."""
+        if (empty := metrics.get(EMPTY, 0.0)) > MANY:
+            yield EMPTY, f"{empty:.0%} of the answers are empty: {self._of_empty()}"
+        if (cut := 1 - metrics.get(ENDED, 1.0)) > MANY:
+            key = response_key(self.config)
+            yield (
+                ENDED,
+                f"{cut:.0%} of the answers are cut at {key}={response_tokens(self.config)}: raise "
+                "it, or ask for shorter answers",
+            )
+        if (zeroed := metrics.get(ZEROED, 0.0)) > MOSTLY:
+            yield (
                 ZEROED,
-                f"correction={self.correction} gave weight 0 to {zeroed:.0%} of the tokens of "
-                f"round {round_} (metric {ZEROED}): the policy learns from the rest alone; widen "
-                "its interval, lower the staleness, or pass another correction",
+                f"correction={self.config.correction.name} gave weight 0 to {zeroed:.0%} of the "
+                "tokens: the policy learns from the rest alone; widen its interval, lower the "
+                "staleness, or pass another correction",
             )
 
-    def _report_once(self, key: str, text: str) -> None:
-        if key not in self._reported:
-            self._reported.add(key)
-            self.report(f"warning: {text}")
+    def _of_empty(self) -> str:
+        """What to do about empty answers."""
+        if getattr(self.config.task, "chat", None) is False:
+            return "a model that is made for chats needs task.chat=true"
+        return "look at prompts and answers with `rlhf-lab data` and `rlhf-lab samples`"

@@ -114,7 +114,7 @@ def learn(
                 hooks,
                 should_stop=should_stop,
                 log=NothingTrained(
-                    RoundWarnings(hooks.log, config.correction.name, report), config, report
+                    RoundWarnings(hooks.log, config, report), config, report
                 ),
             ),
             checkpoints=output.checkpoints,

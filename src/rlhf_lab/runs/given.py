@@ -54,9 +54,10 @@ def path_of_rows(rows: Iterable[Mapping[str, Any]]) -> Path:
 
 
 def keep(content: bytes, prefix: str, suffix: str) -> Path:
-    """The file of this content in FOLDER, named by its digest."""
+    """The file of this content in FOLDER, named by its digest. The path is relative, since rows are
+    called by it, and the randomness of a run by its rows."""
     digest = hashlib.sha256(content).hexdigest()[:16]
-    path = FOLDER.absolute() / f"{prefix}{digest}{suffix}"
+    path = FOLDER / f"{prefix}{digest}{suffix}"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path) as draft:

@@ -35,6 +35,7 @@ ROUND = tuple(
         ("reward/groups_tied", SHARE, "Groups whose samples have one and the same reward."),
         ("sample/length", TOKENS, "Mean length of responses."),
         ("sample/eos_rate", SHARE, "Responses that end with the end token."),
+        ("sample/empty_rate", SHARE, "Responses without text."),
         ("sample/offline", SHARE, "Samples of a file of pairs, run.offline_share."),
         ("sample/masked", SHARE, "Samples left out as truncated, run.mask_truncated."),
         (

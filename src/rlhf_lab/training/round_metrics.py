@@ -88,6 +88,7 @@ def sample_metrics(
         ),
         "sample/length": float(batch.mask_BT.sum(dim=1).mean()),
         "sample/eos_rate": sum(s.finish is Finish.eos for s in samples) / len(samples),
+        "sample/empty_rate": sum(not s.text.strip() for s in samples) / len(samples),
         "sample/version": min(s.version for s in drawn),
         "sample/continued": sum(bool(s.versions) for s in samples),
         "sample/version_span": sum(s.newest_version - s.version for s in samples) / len(samples),

@@ -97,20 +97,16 @@ def size(number: float) -> str:
     return f"{number:.3g} EB"
 
 
-def require_prompts(config: Config) -> None:
-    """Refuse an evaluation of more prompts than there are, which else ends the run after its last
-    update."""
+def few_prompts(config: Config) -> str:
+    """That an evaluation takes fewer prompts than its option, since its split has no more; "" if
+    there are enough."""
     if not evaluates(config):
-        return
-    require_eval_prompts(config, len(config.task.examples(config.eval.split)))
-
-
-def require_eval_prompts(config: Config, there: int) -> None:
-    """Refuse an evaluation of more prompts than its split has."""
+        return ""
+    there = len(config.task.examples(config.eval.split))
     key, prompts = config.eval.most_prompts
-    if prompts > there:
-        raise UserError(
-            f"{key}={prompts}, but split {config.eval.split.value} of "
-            f"task={config.task.name} has {there} rows: pass "
-            f"{key}={there} or less"
-        )
+    if prompts <= there:
+        return ""
+    return (
+        f"{key}={prompts}: split {config.eval.split.value} of task={config.task.name} has {there} "
+        "rows, and all of them are judged"
+    )
