@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -279,3 +280,22 @@ def test_arguments_of_export() -> None:
             read(wrong)
     with pytest.raises(UserError, match="-m: rlhf-lab export RUN"):
         COMMAND.run(["a", "-m"])
+
+
+def test_a_kept_version_answers_what_is_typed(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompt = json.loads((run / "samples.jsonl").read_text().splitlines()[0])["prompt"]
+
+    def answers(*words: str) -> list[str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{prompt}\n\n{prompt}\n"))
+        assert call("chat", str(run), *words, monkeypatch=monkeypatch) == 0
+        return capsys.readouterr().out.splitlines()[-2:]
+
+    first, second = answers("--temperature", "0.01", "--tokens", "8"), answers("--tokens", "1")
+    assert first[0] == first[1], "at this temperature the likeliest tokens are drawn"
+    assert len(first[0].split()) > len(second[0].split())
+    before = answers("version=0", "--temperature", "0.01", "--tokens", "8")
+    assert before == answers("version=0", "--temperature", "0.01", "--tokens", "8")
+    for words in (["version=1"], ["version=x"], [str(run)]):
+        assert call("chat", str(run), *words, monkeypatch=monkeypatch) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlhf_lab.cli.arguments import is_option, overrides_again
-from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.cli.command import Command, OptionsCommand
 from rlhf_lab.experiment.run_products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -29,16 +29,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def read(words: list[str]) -> tuple[Path, Path | None, int | None]:
     """The run, the folder to write and the version. Raises UserError for anything else."""
+    folders, version = folders_and_version(words, COMMAND)
+    if not 1 <= len(folders) <= 2:
+        raise UserError(f"{len(folders)} folders are named: {COMMAND.line}")
+    return folders[0], folders[1] if len(folders) > 1 else None, version
+
+
+def folders_and_version(words: list[str], command: Command) -> tuple[list[Path], int | None]:
+    """The folders that the words name, and the number behind version=. Raises UserError for another
+    option."""
     folders = [Path(text) for text in words if not is_option(text)]
     version = None
     for text in filter(is_option, words):
         key, _, value = text.partition("=")
         if key != "version" or not value.isdecimal():
-            raise UserError(f"{text} is no option of export: {COMMAND.line}")
+            raise UserError(f"{text} is no option of {command.name}: {command.line}")
         version = int(value)
-    if not 1 <= len(folders) <= 2:
-        raise UserError(f"{len(folders)} folders are named: {COMMAND.line}")
-    return folders[0], folders[1] if len(folders) > 1 else None, version
+    return folders, version
 
 
 def export_run(options: argparse.Namespace, console: Console) -> int:

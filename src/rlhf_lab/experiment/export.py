@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import generation_settings
@@ -37,14 +38,7 @@ def export(
     folder: None for one in the run's own. version: None for the newest. may_make: whether the start
     of a run that has no policy yet is made, if it is not found.
     """
-    saved = versions(config, run)
-    missing = "weights" if version is None else f"version={version}"
-    version = max(saved, default=-1) if version is None else version
-    if version not in saved:
-        raise UserError(
-            f"{run} holds no {missing}, its versions are {sorted(saved)}: choose one of them; "
-            "eval.snapshots sets how many a run keeps, and one that has finished has its last"
-        )
+    version, weights = chosen_version(config, run, version)
     folder = folder or run / f"export-{version:06d}"
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is there already: name another, or move it away")
@@ -52,7 +46,7 @@ def export(
     draft = Path(tempfile.mkdtemp(prefix=".exporting-", dir=folder.parent))
     try:
         stages = Artifacts(config, console, of_run=products_of(run, may_make))
-        fill(config, run, saved[version], version, draft, stages)
+        fill(config, run, weights, version, draft, stages)
         follow_umask(draft)
         if folder.exists():
             folder.rmdir()
@@ -79,6 +73,20 @@ def push(
         publish(exported, target, f"policy of rlhf_lab run {run.resolve().name}", console)
 
 
+def chosen_version(config: Config, run: Path, version: int | None) -> tuple[int, Path | None]:
+    """A version that a run holds, and the file of its weights; None for its final policy. version:
+    None for the newest."""
+    saved = versions(config, run)
+    missing = "weights" if version is None else f"version={version}"
+    version = max(saved, default=-1) if version is None else version
+    if version not in saved:
+        raise UserError(
+            f"{run} holds no {missing}, its versions are {sorted(saved)}: choose one of them; "
+            "eval.snapshots sets how many a run keeps, and one that has finished has its last"
+        )
+    return version, saved[version]
+
+
 def versions(config: Config, run: Path) -> dict[int, Path | None]:
     """The versions that a run holds and the files of their weights; None for its final policy."""
     final: dict[int, Path | None] = {}
@@ -90,8 +98,17 @@ def versions(config: Config, run: Path) -> dict[int, Path | None]:
 def fill(
     config: Config, run: Path, weights: Path | None, version: int, folder: Path, stages: Artifacts
 ) -> None:
-    """The files of an export. A run that has not finished has no policy yet: its start has the
-    same shape."""
+    """The files of an export."""
+    policy, tokenizer = policy_of(config, run, weights, version, stages)
+    save_policy(policy, tokenizer, folder, generation_settings(config))
+    write_card(config, run, folder, version)
+
+
+def policy_of(
+    config: Config, run: Path, weights: Path | None, version: int, stages: Artifacts
+) -> tuple[Any, Any]:
+    """A version of a run's policy, and its tokenizer. A run that has not finished has no policy
+    yet: its start has the same shape. weights: a file, or None for the final policy."""
     model = config.model
     start = stages.policy(model) if not (run / POLICY).is_dir() else None
     dtype = model.dtype if isinstance(model, PretrainedModel) else "float32"
@@ -99,5 +116,4 @@ def fill(
     policy, tokenizer = load_policy(source, None, config.seed)
     if weights is not None:
         load_weights(policy, Weights(version, read_tensors(weights)))
-    save_policy(policy, tokenizer, folder, generation_settings(config))
-    write_card(config, run, folder, version)
+    return policy, tokenizer

@@ -113,9 +113,7 @@ def learn(
             hooks=replace(
                 hooks,
                 should_stop=should_stop,
-                log=NothingTrained(
-                    RoundWarnings(hooks.log, config, report), config, report
-                ),
+                log=NothingTrained(RoundWarnings(hooks.log, config, report), config, report),
             ),
             checkpoints=output.checkpoints,
             probe_groups=config.tracker.probe_groups,
