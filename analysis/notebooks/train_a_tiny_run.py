@@ -14,18 +14,17 @@
 # %% [markdown]
 # # Train a tiny run, sync and async
 #
-# Trains a small transformer on sums, once synchronously and once on samples of the round before,
-# and compares the two. It needs no GPU and runs in Colab: minutes on two cores.
-# [concepts](../../docs/concepts.md) explains the words.
+# Trains a small transformer on a reward and on prompts that this notebook defines, once
+# synchronously and once on samples of the round before, and compares the two. It needs no GPU and
+# runs in Colab: a minute on two cores. [concepts](../../docs/concepts.md) explains the words,
+# [python](../../docs/python.md) what can be passed.
 
 # %%
 import importlib.util
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 PACKAGE = "rlhf-lab[analysis]"  # or the address of a repository: git+https://...
 if importlib.util.find_spec("rlhf_lab") is None:
@@ -35,41 +34,50 @@ if importlib.util.find_spec("rlhf_lab") is None:
 import matplotlib.pyplot as plt
 import pandas as pd
 
+import rlhf_lab
 from rlhf_lab_analysis.notebooks import view
 
 # %% [markdown]
-# A run is one command. `mode=async` writes the samples of the next round in a second process while
+# The model writes bytes and begins with random weights. The reward wants many different vowels.
+
+
+# %%
+def vowels(prompt: str, completion: str, **_: object) -> float:
+    """Vowels that do not repeat the letter before them, per byte of the longest answer."""
+    pairs = zip(" " + completion, completion, strict=False)
+    return sum(now in "aeiou" and now != before for before, now in pairs) / 24
+
+
+prompts = [{"prompt": f"Write something about the number {number}:"} for number in range(200)]
+
+# %% [markdown]
+# A run is one call. `mode=async` writes the samples of the next round in a second process while
 # this round is trained on; everything else is the same.
 
 # %%
-FOLDER = Path(tempfile.mkdtemp())
-SIZE = os.environ.get("RLHF_LAB_NOTEBOOK_SIZE", "sft.steps=150 run.updates=48")
-SETTINGS = f"task=arithmetic algo=rloo reward=task_rule run.group_size=4 {SIZE}"
+os.chdir(tempfile.mkdtemp())
+SIZE = os.environ.get("RLHF_LAB_NOTEBOOK_SIZE", "run.updates=48 run.groups_per_update=16")
+LENGTHS = "task.max_prompt_tokens=64 task.max_response_tokens=24"
+SETTINGS = f"model=nano_s algo=rloo run.group_size=4 optim.lr=2e-3 {LENGTHS} {SIZE}".split()
 
 
-def train(mode: str) -> None:
-    """Train and evaluate; what the command prints is shown."""
-    words = f"pipeline {SETTINGS} mode={mode} output.dir={FOLDER / mode} output.cache={FOLDER}"
-    command = [sys.executable, "-m", "rlhf_lab.cli.main", *shlex.split(words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    sys.stdout.write(done.stdout[-1500:] + done.stderr[-1500:])
-    done.check_returncode()
+def train(mode: str) -> rlhf_lab.Run:
+    """Train and evaluate on prompts that are held out."""
+    return rlhf_lab.train(
+        *SETTINGS, f"mode={mode}", f"output.dir=runs/{mode}", reward=vowels, data=prompts
+    )
 
 
-train("sync")
+runs = {"sync": train("sync")}
 
 # %%
-train("async")
+runs["async"] = train("async")
 
 # %% [markdown]
-# Each round is a row of `metrics.jsonl`, with the reward, the age of the samples
-# (`lag/rounds_mean`) and the seconds by phase.
+# A run has its rounds, its evaluations and the last samples as data frames.
 
 # %%
-rounds = pd.concat(
-    {mode: pd.read_json(FOLDER / mode / "metrics.jsonl", lines=True) for mode in ("sync", "async")},
-    names=["mode", "row"],
-)
+rounds = pd.concat({mode: run.metrics for mode, run in runs.items()}, names=["mode", "row"])
 rounds[["reward/mean", "lag/rounds_mean", "ratio/mean", "kl/policy_reference_k1"]].groupby(
     "mode"
 ).tail(3).round(3)
@@ -77,17 +85,18 @@ rounds[["reward/mean", "lag/rounds_mean", "ratio/mean", "kl/policy_reference_k1"
 # %%
 figure, axes = plt.subplots(figsize=(6, 2.6), layout="constrained")
 for mode, part in rounds.groupby("mode", sort=False):
-    axes.plot(part["round"], part["reward/mean"].rolling(8, min_periods=1).mean(), label=mode)
+    axes.plot(part["round"], part["reward/mean"], label=mode)
 axes.set_xlabel("round")
-axes.set_ylabel("reward, mean of 8 rounds")
+axes.set_ylabel("reward, mean of a round")
 legend = axes.legend()
 
+# %%
+pd.concat({mode: run.samples[["prompt", "sample"]].head(2) for mode, run in runs.items()})
+
 # %% [markdown]
-# The same folder as tables with findings. One seed has no interval: add `-m seed=1,2,3` for a
-# comparison that can be decided.
+# The same folder as tables with findings. One seed has no interval: `rlhf-lab sweep` runs several,
+# for a comparison that can be decided.
 
 # %%
-tables = view.tables(str(FOLDER))
-tables.runs[["mode", "algo", "seed", "x/updates", "final/accuracy/mean", "final/kl/sft_k1"]].round(
-    3
-)
+tables = view.tables("runs")
+tables.runs[["mode", "algo", "seed", "x/updates", "x/wall_seconds", "final/kl/sft_k1"]].round(3)
