@@ -117,11 +117,20 @@ def test_every_key_has_a_sentence_that_says_what_it_changes() -> None:
         ("algo=dpo", ["algo=dpo: Offline", "algo.pair_loss ('sigmoid')"]),
         ("sft", ["sft.loss_on"]),
         ("seed", ["Keys all randomness"]),
+        ("mode=async", ["mode=async: Generation", "mode.max_staleness=1"]),
+        ("stages", ["stages=OPTION: async_rlhf"]),
+        ("experiment=tldr_410m", ["  algo=online_dpo", "  optim.lr="]),
     ],
 )
 def test_a_key_a_node_and_an_option_are_explained(key: str, parts: list[str]) -> None:
     text = "\n".join(explanation(key))
     assert [part for part in parts if part not in text] == [], text
+
+
+@pytest.mark.parametrize("group", group_options())
+def test_every_option_of_every_group_is_explained(group: str) -> None:
+    for option in group_options()[group]:
+        assert f"{group}={option}: " in " ".join(explanation(f"{group}={option}"))
 
 
 @pytest.mark.parametrize(

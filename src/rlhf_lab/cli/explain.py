@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.experiment.plugins import activate_for
+from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.former_names import present_key
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
-    from rlhf_lab.experiment.keys import Key
+    from rlhf_lab.experiment.keys import Key, Option
 
 WIDTH = 88
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("key", help="mode.max_staleness; mode or algo=grpo lists their keys")
+    parser.add_argument("key", help="mode.max_staleness, mode, algo=grpo or experiment=demo")
     text = "modules with parts of your own, besides installed ones"
     parser.add_argument("plugins", nargs="?", default="", metavar="plugins=[...]", help=text)
 
@@ -41,15 +42,48 @@ def explanation(name: str) -> Iterator[str]:
         name = present
     first, dot, rest = name.partition(".")
     group = keys.MOUNTS.get(first, first)
+    chosen, _, option = name.partition("=")
     titles = [title for title in keys.sections() if name == title or title.startswith(f"{group}=")]
     if found := [key for key in keys.all_keys() if key.name in (name, f"{group}.{rest}")]:
         yield from about_key(name, found)
-    elif not dot and (titles or group in keys.sections()):
-        yield from about_node(group, titles or [group])
+    elif not dot and (titles or group in (*keys.sections(), *keys.OVERLAYS)):
+        yield from about_node(group, titles or [one for one in [group] if one in keys.sections()])
+    elif preset := [o for o in preset_options(chosen) if o.name == option]:
+        yield from about_preset(chosen, preset[0])
     else:
         from rlhf_lab.experiment.suggestions import no_key
 
         raise UserError(no_key(name))
+
+
+def preset_options(group: str) -> list[Option]:
+    """The options of a group that are files; none of what is no group."""
+    from rlhf_lab.experiment import keys
+
+    group = keys.MOUNTS.get(group, group)
+    is_group = group in keys.OVERLAYS or group in group_options()
+    return keys.options_of(group) if is_group else []
+
+
+def about_preset(group: str, option: Option) -> Iterator[str]:
+    """What an option is for, and every key that it sets, as overrides."""
+    from rlhf_lab.experiment import keys
+
+    yield from textwrap.wrap(f"{group}={option.name}: {option.about}", WIDTH)
+    yield from (f"  {choice}" for choice in option.choices)
+    node = "" if group in keys.OVERLAYS else group
+    for key, value in leaves(option.values, node):
+        yield f"  {key}={value}"
+
+
+def leaves(values: Mapping[str, Any], node: str) -> Iterator[tuple[str, Any]]:
+    """Every single value below a node, with its key."""
+    for name, value in values.items():
+        key = f"{node}.{name}" if node else name
+        if isinstance(value, Mapping):
+            yield from leaves(value, key)
+        else:
+            yield key, value
 
 
 def about_key(name: str, found: Sequence[Key]) -> Iterator[str]:

@@ -45,11 +45,13 @@ class Key:
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a group: what it is for, and the values that its file sets."""
+    """An option of a group: what it is for, and the values and options of other groups that its
+    file sets."""
 
     name: str
     about: str
     values: Mapping[str, Any]
+    choices: tuple[str, ...] = ()
 
 
 def key_of(part: type, column: dataclasses.Field[Any], node: str, **where: str) -> Key:
@@ -127,8 +129,12 @@ def from_file(name: str, path: Any) -> Option:
     """An option with a file: its comment says what it is for."""
     text = path.read_text(encoding="utf-8")
     comments = [line[2:] for line in text.splitlines() if line.startswith("# ") and line != GLOBAL]
-    values = {k: v for k, v in yaml.safe_load(text).items() if k not in ("defaults", "name")}
-    return Option(name, " ".join(comments).removesuffix(":"), values)
+    found = yaml.safe_load(text)
+    values = {k: v for k, v in found.items() if k not in ("defaults", "name")}
+    others = (entry for entry in found.get("defaults", ()) if isinstance(entry, Mapping))
+    pairs = (pair for entry in others for pair in entry.items())
+    choices = tuple(f"{key.rpartition('/')[2]}={value}" for key, value in pairs)
+    return Option(name, " ".join(comments).removesuffix(":"), values, choices)
 
 
 def set_by(key: Key) -> list[str]:
