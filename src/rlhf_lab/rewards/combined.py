@@ -117,10 +117,9 @@ class CombinedScorer:
         terms = {name: self._scored(name, groups) for name in self._terms}
         out = []
         for index, group in enumerate(groups):
-            of_group = {name: term[index] for name, term in terms.items()}
-            rewards = self._combined({name: row for name, (row, _) in of_group.items()})
-            steps = {name: of_samples for name, (_, of_samples) in of_group.items()}
-            rows = {name: row for name, (row, _) in of_group.items()}
+            rows = {name: term[index][0] for name, term in terms.items()}
+            steps = {name: term[index][1] for name, term in terms.items()}
+            rewards = self._combined(rows)
             out.append(group.scored(rewards, self._steps(rows, steps) if rewards else ()))
         return out
 
@@ -157,6 +156,7 @@ class CombinedScorer:
     def _scored(self, name: str, groups: Sequence[Group]) -> list[tuple[Row, Sequence[Steps]]]:
         """The scores of a term, and what it gave for steps."""
         term = self._terms[name]
+        scored: list[tuple[Row, Sequence[Steps]]]
         if isinstance(term, Abstaining):
             scored = [(row, ()) for row in term.partial_scores(groups)]
         else:
