@@ -216,7 +216,8 @@ def test_an_own_function_names_columns_too(module: str) -> None:
 def test_what_nobody_can_pass_is_refused_before_the_run(
     module: str, make_config: MakeConfig, name: str, missing: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "bare.jsonl").write_text('{"prompt": "a", "text": "b"}\n' * 9)
+    rows = (f'{{"prompt": "a {n}", "text": "b"}}\n' for n in range(40))
+    (tmp_path / "bare.jsonl").write_text("".join(rows))
     function = "state" if name == "others" else "reward_len"
     config = make_config(
         *("task=prompts", "task.path=bare.jsonl", "reward=function", "reward@judge=none"),

@@ -7,6 +7,7 @@ children. A worker that takes too long is killed, and one that died is replaced.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pickle
@@ -16,6 +17,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any
@@ -102,7 +104,8 @@ class Workers:
 
     def _start(self) -> Worker:
         words = [sys.executable, "-u", "-c", PROGRAM, json.dumps(sys.path), PIPE, str(os.getpid())]
-        worker = Worker(Child(words), time.monotonic() + START_SECONDS)
+        child = starter().submit(Child, words).result()
+        worker = Worker(child, time.monotonic() + START_SECONDS)
         self._workers.append(worker)
         with contextlib.suppress(OSError):  # it died, which is heard
             worker.child.connection.send_bytes(pickle.dumps(self._scoring))
@@ -224,6 +227,12 @@ class Workers:
                     else Failure(f"{death} the answer {item.text!r}")
                 ),
             )
+
+
+@functools.cache
+def starter() -> ThreadPoolExecutor:
+    """A thread that lives as long as this process: a child ends with the thread that started it."""
+    return ThreadPoolExecutor(1, "reward-workers")
 
 
 def close_all(workers: list[Worker]) -> None:

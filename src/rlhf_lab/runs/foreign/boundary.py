@@ -16,7 +16,6 @@ from typing import TypeVar
 from rlhf_lab.types.errors import StopRequested
 
 T = TypeVar("T")
-REMEDY = "return a value or raise an exception"
 
 
 class ForeignFailure(RuntimeError):
@@ -39,8 +38,8 @@ def ending(error: BaseException) -> str:
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return f"failed ({described(error)})"
     if isinstance(error, SystemExit):
-        return f"called sys.exit({shown(error.code)}): {REMEDY}"
-    return f"raised {described(error)}: {REMEDY}"
+        return f"called sys.exit({shown(error.code)})"
+    return f"raised {described(error)}"
 
 
 def described(error: BaseException) -> str:
@@ -67,5 +66,6 @@ def no_quiet_end() -> Iterator[None]:
         if os.getpid() != pid:
             raise
         raise RuntimeError(
-            f"sys.exit({shown(error.code)}) was called in the middle of the run: {REMEDY}"
+            f"sys.exit({shown(error.code)}) was called in the middle of the run: return a "
+            "value or raise an exception"
         ) from error
