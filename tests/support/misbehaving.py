@@ -157,12 +157,12 @@ RETURNING: dict[str, Callable[[], Any]] = {
 }
 CHANGING: dict[str, Callable[[], Any]] = {
     "a fork": forked,
+    "deterministic algorithms": after(lambda: torch().use_deterministic_algorithms(True)),
     "the working folder": after(lambda: os.chdir("/")),
     "a removed working folder": after(in_removed_folder),
     "the default type": after(lambda: torch().set_default_dtype(torch().float64)),
     "gradients": after(lambda: torch().set_grad_enabled(not torch().is_grad_enabled())),
     "threads": after(lambda: torch().set_num_threads(torch().get_num_threads() + 1)),
-    "deterministic algorithms": after(lambda: torch().use_deterministic_algorithms(True)),
     "matrix products": after(lambda: torch().set_float32_matmul_precision("medium")),
     "a timer": after(lambda: signal.setitimer(signal.ITIMER_REAL, 600)),
     "signal handlers": after(lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN)),
