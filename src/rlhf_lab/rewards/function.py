@@ -206,18 +206,20 @@ def is_local(options: FunctionReward) -> bool:
     return options.path.startswith(PACKAGE) and not options.time_limit_s and options.workers < 2
 
 
-_facts: dict[str, Facts] = {}
+# By the working folder, which has the modules, and the path.
+_facts: dict[tuple[str, str], Facts] = {}
 
 
 def facts_by_path(options: FunctionReward) -> Facts:
     """What the function looks like. Raises what its module raised in the worker."""
     if is_local(options):
         return loaded(options.path)[1]
-    if options.path not in _facts:
+    place = os.getcwd(), options.path
+    if place not in _facts:
         workers = workers_for(options.scoring, options.workers, options.time_limit_s)
-        _facts[options.path] = workers.facts()
+        _facts[place] = workers.facts()
         keep(workers)
-    return _facts[options.path]
+    return _facts[place]
 
 
 def require_function(key: str, options: FunctionReward) -> None:

@@ -60,7 +60,7 @@ class Workers:
     """
 
     def __init__(self, scoring: Scoring, num: int, seconds: float) -> None:
-        self.key = pickle.dumps((scoring, num, seconds))
+        self.key = pickle.dumps((scoring, num, seconds, os.getcwd()))
         self._scoring = scoring
         self._num = num
         self._seconds = seconds
