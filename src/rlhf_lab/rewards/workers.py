@@ -123,8 +123,7 @@ class Workers:
             if not worker.due and worker.is_ready:
                 self._end(worker)  # no sample is to blame for a death between two calls
         most = 1 if is_whole else self._num or (MOST_WAITING if self._waits else 1)
-        is_one = is_whole or self._num == 1 or (not self._num and self._waits is False)
-        size = -(-len(items) // (1 if is_one else PIECES * (self._num or MOST_WAITING)))
+        size = len(items) if is_whole else self._size(len(items))
         num_busy = sum(bool(worker.due) for worker in self._workers)
         while len(self._workers) < min(most, num_busy - (-len(due) // size)):
             self._start()
@@ -136,6 +135,14 @@ class Workers:
                     piece += [place] if is_needed(place) else []
                 if piece:
                     self._send(worker, items, piece, is_whole)
+
+    def _size(self, num: int) -> int:
+        """Items of a piece: single ones until it is known that they take no time."""
+        if self._num == 1:
+            return num
+        if self._waits is not False:
+            return 1
+        return -(-num // (PIECES * self._num)) if self._num else num
 
     def _send(self, worker: Worker, items: Sequence[Item], piece: list[int], whole: bool) -> None:
         worker.piece, worker.due = piece, list(piece)
