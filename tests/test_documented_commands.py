@@ -129,7 +129,9 @@ def write_files(folder: Path) -> None:
     """The files that commands name, as the pages show them."""
     (folder / "my_module.py").write_text(REWARD + python_of("extending.md"))
     (folder / "my_guess.py").write_text(python_of("environments.md"))
-    (folder / "my_rewards.py").write_text(REWARD)
+    own = r"^# (\w+)\.py[^\n]*\n(.*?)(?=^# \w+\.py|\Z)"
+    for module, text in re.findall(own, python_of("rewards.md"), re.DOTALL | re.MULTILINE):
+        (folder / f"{module}.py").write_text(text)
     for name, heading, place in FILES:
         text = (ROOT / "docs" / name).read_text(encoding="utf-8").split(f"\n{heading}\n")[1]
         found = re.search(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)

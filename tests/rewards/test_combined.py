@@ -153,6 +153,7 @@ def test_terms_are_named_on_the_command_line(make_config: MakeConfig) -> None:
     assert plain(config)["reward"]["terms"]["gold"] == {
         "part": "RuleReward",
         "name": "task_rule",
+        "workers": 0,
         "time_limit_s": 0.0,
         "on_error": "stop",
     }

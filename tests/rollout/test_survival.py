@@ -77,7 +77,7 @@ ROUNDS = (
     "checkpoint=rounds",
 )
 # A function gives the rewards: no reward model has to be trained and read.
-CHEAP = ("task=arithmetic", "reward=function", "reward.path=tests.support.forked.lively")
+CHEAP = ("task=arithmetic", "reward=function", "reward.path=tests.support.lively.lively")
 SHORT = (*ROUNDS, *CHEAP, "eval.prompts=4")
 # Of several turns, by the rewards of their environment.
 EPISODES = (

@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 import traceback
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -186,11 +185,6 @@ class Watch:
             return result
 
         setattr(owner, name, call)
-
-
-def lively(prompt: str, completion: str, **_: Any) -> float:
-    """A reward under which samples hardly ever tie, so that every update changes the weights."""
-    return float(zlib.crc32(f"{prompt}{completion}".encode()) % 97)
 
 
 real_build_worker = build_rollout.build_worker

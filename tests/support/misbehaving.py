@@ -9,7 +9,7 @@ import _thread
 import asyncio
 import contextlib
 import ctypes
-import json
+import importlib
 import os
 import random
 import signal
@@ -19,11 +19,17 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-import torch
+
+def torch() -> Any:
+    """The package, which takes seconds to import: a worker that is killed needs none of it."""
+    return importlib.import_module("torch")
+
+
+def numpy() -> Any:
+    """The package, for the same reason."""
+    return importlib.import_module("numpy")
 
 
 class Leaving(BaseException):
@@ -104,7 +110,7 @@ entered: list[Any] = []
 
 
 def in_inference_mode() -> None:
-    entered.append(torch.inference_mode())
+    entered.append(torch().inference_mode())
     entered[-1].__enter__()
 
 
@@ -118,17 +124,10 @@ ENDING: dict[str, Callable[[], Any]] = {
     "os.abort": lambda: os.abort(),
     "os.execv": lambda: os.execv("/bin/true", ["true"]),
     "os.execlp": lambda: os.execlp("true", "true"),
-    "raise_signal(SIGTERM)": after(lambda: signal.raise_signal(signal.SIGTERM)),
-    "raise_signal(SIGUSR1)": after(lambda: signal.raise_signal(signal.SIGUSR1)),
     "SIGKILL to itself": lambda: signalled(signal.SIGKILL),
-    "SIGINT to itself": lambda: signalled(signal.SIGINT),
-    "SIGSTOP to itself": lambda: signalled(signal.SIGSTOP),
-    "SIGTERM to its group": after(lambda: os.killpg(os.getpgrp(), signal.SIGTERM)),
-    "SIGTERM to its parent": after(lambda: os.kill(os.getppid(), signal.SIGTERM)),
     "SIGKILL to a thread": after(
         lambda: signal.pthread_kill(threading.get_ident(), signal.SIGKILL)
     ),
-    "interrupt_main": after(lambda: _thread.interrupt_main()),
 }
 RAISING: dict[str, Callable[[], Any]] = {
     "KeyboardInterrupt": lambda: raises(KeyboardInterrupt()),
@@ -144,13 +143,13 @@ RETURNING: dict[str, Callable[[], Any]] = {
     "a coroutine": later,
     "nothing": lambda: None,
     "text": lambda: "0.5",
-    "numpy text": lambda: np.str_("0.5"),
+    "numpy text": lambda: numpy().str_("0.5"),
     "a list": lambda: [1.0],
     "several numbers": lambda: (1.0, 2.0),
-    "several tensors": lambda: torch.ones(3),
+    "several tensors": lambda: torch().ones(3),
     "a complex number": lambda: 1j,
     "nan": lambda: float("nan"),
-    "infinity": lambda: np.float32("inf"),
+    "infinity": lambda: numpy().float32("inf"),
     "a huge integer": lambda: 10**400,
     "more than float32": lambda: 1e39,
     "a trap": Trap,
@@ -158,36 +157,36 @@ RETURNING: dict[str, Callable[[], Any]] = {
 }
 CHANGING: dict[str, Callable[[], Any]] = {
     "a fork": forked,
+    "deterministic algorithms": after(lambda: torch().use_deterministic_algorithms(True)),
     "the working folder": after(lambda: os.chdir("/")),
     "a removed working folder": after(in_removed_folder),
-    "the default type": after(lambda: torch.set_default_dtype(torch.float64)),
-    "gradients": after(lambda: torch.set_grad_enabled(not torch.is_grad_enabled())),
-    "threads": after(lambda: torch.set_num_threads(torch.get_num_threads() + 1)),
-    "the default device": after(lambda: torch.set_default_device("meta")),
-    "deterministic algorithms": after(lambda: torch.use_deterministic_algorithms(True)),
-    "matrix products": after(lambda: torch.set_float32_matmul_precision("medium")),
+    "the default type": after(lambda: torch().set_default_dtype(torch().float64)),
+    "gradients": after(lambda: torch().set_grad_enabled(not torch().is_grad_enabled())),
+    "threads": after(lambda: torch().set_num_threads(torch().get_num_threads() + 1)),
+    "matrix products": after(lambda: torch().set_float32_matmul_precision("medium")),
     "a timer": after(lambda: signal.setitimer(signal.ITIMER_REAL, 600)),
-}
-# What only a main thread can do.
-OF_MAIN: dict[str, Callable[[], Any]] = {
     "signal handlers": after(lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN)),
-}
-# What is not undone, so that the run ends even where failures are dropped.
-FINAL: dict[str, Callable[[], Any]] = {
     "inference mode": after(in_inference_mode),
     "a replaced output": after(replaced_output),
     "a closed input": after(lambda: os.close(0)),
+    "the default device": after(lambda: torch().set_default_device("meta")),
     "closed outputs": after(lambda: os.closerange(0, 3)),
+    "raise_signal(SIGTERM)": after(lambda: signal.raise_signal(signal.SIGTERM)),
+    "raise_signal(SIGUSR1)": after(lambda: signal.raise_signal(signal.SIGUSR1)),
+    "SIGINT to itself": lambda: signalled(signal.SIGINT),
+    "SIGTERM to its group": after(lambda: os.killpg(os.getpgrp(), signal.SIGTERM)),
+    "interrupt_main": after(lambda: _thread.interrupt_main()),
 }
-# What it does to its arguments is in `by_name`.
-ARGUMENTS = ("hidden", "what is in hidden", "its own arguments")
-ALL = ENDING | RAISING | RETURNING | CHANGING | OF_MAIN | FINAL
 # What no process can catch.
 CRASHES: dict[str, Callable[[], Any]] = {
     "a segmentation fault": lambda: ctypes.string_at(0),
     "exit(0) of C": lambda: ctypes.CDLL(None).exit(0),
     "_exit(0) of C": lambda: ctypes.CDLL(None)._exit(0),
 }
+# What it does to its arguments is in `by_name`.
+ARGUMENTS = ("hidden", "what is in hidden", "its own arguments")
+# Each of these fails, and those that change something in their process do no harm to the run.
+FAILING = ENDING | RAISING | RETURNING | CRASHES
 
 
 def in_another_folder() -> None:
@@ -206,8 +205,8 @@ def timed() -> None:
 
 def seeded() -> None:
     random.seed(1)
-    np.random.seed(1)
-    torch.manual_seed(1)
+    numpy().random.seed(1)
+    torch().manual_seed(1)
     random.random()
 
 
@@ -219,8 +218,8 @@ def in_a_process() -> None:
 
 ALLOWED: dict[str, Callable[[], Any]] = {
     "a truth": lambda: True,
-    "a number of numpy": lambda: np.float32(1),
-    "a tensor": lambda: torch.ones(1),
+    "a number of numpy": lambda: numpy().float32(1),
+    "a tensor": lambda: torch().ones(1),
     "an integer": lambda: 1,
     "random numbers": after(seeded),
     "another folder for a while": after(in_another_folder),
@@ -250,31 +249,4 @@ def by_name(
         given.clear()
     if completion in ARGUMENTS:
         return 1.0
-    return (ALL | CRASHES | ALLOWED).get(completion, lambda: float(len(completion)))()
-
-
-def lively_unless_asked(prompt: str, completion: str, *, file: str, **_: Any) -> float:
-    """As `forked.lively`, and the misbehaviour that a file of the working folder names, once the
-    function was called as often as the file demands."""
-    from tests.support.forked import lively
-
-    path = Path(file)
-    if path.exists():
-        name, left = json.loads(path.read_text())
-        if not left:
-            return float((ALL | CRASHES)[name]())
-        path.write_text(json.dumps([name, left - 1]))
-    return lively(prompt, completion)
-
-
-def still(prompt: str, completion: str, **_: Any) -> float:
-    """As tests.support.forked.lively."""
-    from tests.support.forked import lively
-
-    return lively(prompt, completion)
-
-
-def drawing(prompt: str, completion: str, **_: Any) -> float:
-    """The same, with draws from all global generators."""
-    seeded()
-    return still(prompt, completion)
+    return (FAILING | CHANGING | ALLOWED).get(completion, lambda: float(len(completion)))()

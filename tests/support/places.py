@@ -1,4 +1,4 @@
-"""The places where a reward runs: in the run's process, a thread, a time limit's, a generator.
+"""The places from which a reward is called: the run's thread, another, a generator; with a limit.
 
 Children import this module."""
 
@@ -7,46 +7,65 @@ from __future__ import annotations
 import functools
 import json
 import multiprocessing.util
+import os
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import tests.support.preloaded  # noqa: F401
-from rlhf_lab.rewards.function import FunctionJudge
+from rlhf_lab.rewards.function import FunctionScoring
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rollout.failures import FailurePolicy
 from rlhf_lab.rollout.mode_choices import OnFailure
 from rlhf_lab.rollout.process import GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.runs.foreign import state
+from rlhf_lab.runs.child_side import GROUP_SIGNALS
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
-from tests.support.misbehaving import FINAL
 
 
 def behave(place: str, names: Sequence[str], report: str) -> None:
     """What becomes of each name at a place, written down as (kind, text) pairs: the error, or the
-    score; and, for what undoes its changes, whether they are undone."""
+    score; and whether this process is as it was."""
     judge = PLACES[place]()
-    before, found = state.now(), {}
+    before, found = state(), {}
     for name in names:
         try:
             kind, text = "score", str(judge(name))
         except BaseException as error:
             kind, text = type(error).__name__, str(error)
-        is_undone = name in FINAL or not state.restore_changes(before)
-        found[name] = kind, text, is_undone
+        found[name] = kind, text, state() == before
     Path(report).write_text(json.dumps(found))
 
 
+def state() -> tuple[Any, ...]:
+    """What a function might have changed in the process of a run."""
+    return (
+        os.getcwd(),
+        dict(os.environ),
+        [os.fstat(number).st_ino for number in range(3)],
+        [signal.getsignal(number) for number in GROUP_SIGNALS],
+        signal.getitimer(signal.ITIMER_REAL),
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_num_threads(),
+        torch.empty(0).device,
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+    )
+
+
 def function(seconds: float = 0.0) -> SampleScorer:
-    judge = FunctionJudge("tests.support.misbehaving.by_name", {"given": [1]})
-    return SampleScorer(judge, seconds, OnError.stop)
+    scoring = FunctionScoring("tests.support.misbehaving.by_name", {"given": [1]})
+    return SampleScorer(scoring, seconds, OnError.stop, workers=1)
 
 
 def groups(name: str) -> tuple[Group, ...]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import pairs_file, reads_reference_tokens, response_tokens
+from rlhf_lab.rewards.function import FunctionReward
+from rlhf_lab.rewards.options import parts
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.tasks import chat
@@ -19,7 +21,7 @@ from rlhf_lab.tasks.pairs import pair_examples
 from rlhf_lab.tasks.prompt_memory import RememberedPrompts
 from rlhf_lab.tasks.prompt_selection import EveryPrompt, PromptSelection
 from rlhf_lab.tasks.prompts import PromptStream, Read, Render, Shorten, never_shorter
-from rlhf_lab.tasks.protocols import Shortening, Task
+from rlhf_lab.tasks.protocols import Columned, Shortening, Task
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Prompt, Split
 
@@ -28,7 +30,26 @@ def build_prompts(
     config: Config, tokenizer: Any, split: Split, purpose: str, shuffle: bool = True
 ) -> PromptStream:
     """The endless stream of a split's prompts, in an order keyed by seed and purpose."""
-    return stream_of(config.task.examples(split), config, tokenizer, purpose, shuffle)
+    return stream_of(examples_of(config, split), config, tokenizer, purpose, shuffle)
+
+
+def examples_of(config: Config, split: Split) -> Sequence[Example]:
+    """The rows of a split, with the columns that functions of reward and judge ask for."""
+    examples: Sequence[Example] = config.task.examples(split)
+    if not isinstance(examples, Columned):
+        return examples
+    wanted: dict[str, None] = {}
+    for options in functions_of(config):
+        if options.columns is None:
+            return examples.keeping(None)
+        wanted.update(dict.fromkeys(options.columns))
+    return examples.keeping(tuple(wanted))
+
+
+def functions_of(config: Config) -> list[FunctionReward]:
+    """The functions of reward and judge."""
+    every = [part for node in (config.reward, config.judge) for part in parts(node)]
+    return [part for part in every if isinstance(part, FunctionReward)]
 
 
 def build_rollout_prompts(config: Config, pairs: str, tokenizer: Any) -> PromptStream | WithOffline:
@@ -40,7 +61,7 @@ def build_rollout_prompts(config: Config, pairs: str, tokenizer: Any) -> PromptS
         for index in range(len(stream)):
             scorer.rewards(stream[index].example)
         return stream
-    examples = config.task.examples(Split.train)
+    examples = examples_of(config, Split.train)
     stream = stream_of(examples, config, tokenizer, "rollout", shuffle=True)
     if not isinstance(examples, LazyRows):
         # Rows of a user's own, which may be too long; generated ones cost more to check.

@@ -51,6 +51,7 @@ from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.runs.secrets import secret_in
 from rlhf_lab.runs.trackers.jsonl import leaves
 from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.protocols import Columned
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.preconditions import Cautious, Demanding
 from rlhf_lab.types.samples import Split
@@ -173,7 +174,9 @@ def require_working_parts(config: Config) -> None:
     """Score one reference answer by every function of the user's own, and begin an episode of the
     task's environment, so that one that cannot is refused before the first step."""
     require_working_environment(config)
-    example = config.task.examples(Split.train)[0]
+    examples = config.task.examples(Split.train)
+    # Of all columns, so that a refusal names those that there are.
+    example = (examples.keeping(None) if isinstance(examples, Columned) else examples)[0]
     for key in ("reward", "judge"):
         for place, part in named_parts(key, getattr(config, key)):
             part.require_working(place, example)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.build import build_generator, build_reward
-from rlhf_lab.experiment.build_prompts import build_prompts
+from rlhf_lab.experiment.build_prompts import build_prompts, examples_of
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -68,7 +69,8 @@ def make_relabelled(
     if paths := model_paths(config.judge, ()):
         tokenizer = load_tokenizer(PretrainedModel("judge", paths[0]), None, "judge.path")
     if any(part.reads_example for part in parts(config.judge)):
-        examples = known_examples(config.task, [*pairs.train, *pairs.held_out])
+        every, read = [*pairs.train, *pairs.held_out], partial(examples_of, config)
+        examples = known_examples(config.task, every, read)
     judge = build_reward(config.judge, config, tokenizer, (), config.labels.threads)
     metrics: dict[str, float] = {}
     total = len(pairs.train) + len(pairs.held_out)

@@ -101,7 +101,7 @@ def imported(module: str, place: str) -> Any:
     """A module of somebody else's. Raises UserError with its own error."""
     see_working_folder()
     try:
-        return call(module, importlib.import_module, module)
+        return call(module, lambda: importlib.import_module(module))
     except ForeignFailure as failure:
         raise UserError(
             f"{place}: the module {module} could not be imported ({failure}): install it, or stand "

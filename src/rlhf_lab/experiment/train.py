@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from rlhf_lab.experiment.build_engine import EngineJob, build_value_model, engine_job
+from rlhf_lab.experiment.build_prompts import functions_of
 from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
 from rlhf_lab.experiment.checks import warnings
@@ -81,6 +82,8 @@ def learn(
     require_same_logits(config, model, teacher)
     for warning in warnings(config):
         report(f"warning: {warning}")
+    for function in functions_of(config):
+        report(function.note)
     if advice := idle_cores(config, model):
         report(advice)
     pipe = build_pipeline(config, sources, model, tokenizer, report, should_stop)

@@ -16,7 +16,7 @@ from rlhf_lab.rewards.encoding import chat_encoder, encoder, steps_encoder
 from rlhf_lab.rewards.ensemble import EnsembleReward, EnsembleScorer
 from rlhf_lab.rewards.environment import EnvironmentReward, EnvironmentScorer
 from rlhf_lab.rewards.fields import AUTO
-from rlhf_lab.rewards.function import FunctionJudge, FunctionReward
+from rlhf_lab.rewards.function import FunctionReward, is_local
 from rlhf_lab.rewards.judge.cache import JudgeCache
 from rlhf_lab.rewards.judge.calls import JudgeCalls
 from rlhf_lab.rewards.judge.options import EndpointReward
@@ -34,7 +34,7 @@ from rlhf_lab.tasks.protocols import Task
 from rlhf_lab.tasks.references import reference_form, reference_sample
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.reward_protocols import Reward
-from rlhf_lab.types.samples import Group, Sample
+from rlhf_lab.types.samples import Group, Prompt, Sample
 from rlhf_lab.types.text_frame import TextFrame
 
 
@@ -85,15 +85,26 @@ def build_rule(options: RuleReward, context: RewardContext) -> Reward:
 
 
 def build_function(options: FunctionReward, context: RewardContext) -> Reward:
-    judge = FunctionJudge(options.path, options.arguments)
-    if not options.special_tokens:
-        return SampleScorer(judge, options.time_limit_s, options.on_error)
     frame = TextFrame(context.tokenizer)
 
     def text_of(sample: Sample) -> str:
-        return frame.text(sample.answer, keep_special=True)
+        return (
+            frame.text(sample.answer, keep_special=True) if options.special_tokens else sample.text
+        )
 
-    return SampleScorer(judge, options.time_limit_s, options.on_error, text_of)
+    def prompt_text(prompt: Prompt) -> str:
+        example = prompt.example
+        is_read = example.messages and prompt.tokens
+        return frame.text(prompt.tokens, keep_special=True) if is_read else example.prompt
+
+    return SampleScorer(
+        options.scoring,
+        options.time_limit_s,
+        options.on_error,
+        text_of,
+        None if is_local(options) else options.workers,
+        prompt_text,
+    )
 
 
 def build_model(options: ModelReward, context: RewardContext) -> Reward:

@@ -16,7 +16,7 @@ from typing import Any
 from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.reward_protocols import Metered, Reward, scored_groups
+from rlhf_lab.types.reward_protocols import Abstaining, Metered, Reward, scored_groups
 from rlhf_lab.types.samples import Group, Sample, Steps
 
 Reference = Callable[[Group], Sample]
@@ -93,8 +93,13 @@ def require_names(key: str, names: Iterable[str], known: Collection[str]) -> Non
             )
 
 
+# A term's scores of a group; None for a sample that it leaves to the other terms.
+Row = tuple[float | None, ...]
+
+
 class CombinedScorer:
-    """Scores by live terms. A group that one of them cannot score has no score."""
+    """Scores by live terms. A group that one of them cannot score has no score, and neither has one
+    with a sample that all of them leave to others."""
 
     def __init__(
         self, options: CombinedReward, terms: Mapping[str, Reward], reference: Reference
@@ -112,27 +117,33 @@ class CombinedScorer:
         terms = {name: self._scored(name, groups) for name in self._terms}
         out = []
         for index, group in enumerate(groups):
-            of_group = {name: term[index] for name, term in terms.items()}
-            rewards = self._combined({name: term.rewards for name, term in of_group.items()})
-            out.append(group.scored(rewards, self._steps(of_group) if rewards else ()))
+            rows = {name: term[index][0] for name, term in terms.items()}
+            steps = {name: term[index][1] for name, term in terms.items()}
+            rewards = self._combined(rows)
+            out.append(group.scored(rewards, self._steps(rows, steps) if rewards else ()))
         return out
 
-    def _steps(self, terms: Mapping[str, Group]) -> list[Steps]:
+    def _steps(self, rows: Mapping[str, Row], steps: Mapping[str, Sequence[Steps]]) -> list[Steps]:
         """What the steps of each sample earned, weighted as their terms are."""
         options = self._options
-        names = [name for name in options.scored if terms[name].step_rewards]
+        names = [name for name in options.scored if steps[name]]
         if not names or options.how is How.product:
             return []
-        steps: list[Steps] = []
-        for number in range(len(terms[names[0]].samples)):
-            is_open = all(terms[name].rewards[number] >= low for name, low in options.gates.items())
+        out: list[Steps] = []
+        for number in range(len(rows[names[0]])):
+            scores = {name: row[number] for name, row in rows.items()}
             of_terms = [
                 (position, options.weights.get(name, 1.0) * reward)
                 for name in names
-                for position, reward in terms[name].step_rewards[number]
+                for position, reward in steps[name][number]
             ]
-            steps.append(tuple(of_terms) if is_open else ())
-        return steps
+            out.append(tuple(of_terms) if self._is_open(scores) else ())
+        return out
+
+    def _is_open(self, scores: Mapping[str, float | None]) -> bool:
+        """Whether a sample passes all gates; one that a gate leaves to others passes it."""
+        gates = self._options.gates.items()
+        return all((score := scores[name]) is None or score >= least for name, least in gates)
 
     def drain(self) -> Mapping[str, int]:
         """The counts of all terms."""
@@ -142,40 +153,51 @@ class CombinedScorer:
                 counts.update(term.drain())
         return counts
 
-    def _scored(self, name: str, groups: Sequence[Group]) -> list[Group]:
-        scored = scored_groups(self._terms[name], groups)
+    def _scored(self, name: str, groups: Sequence[Group]) -> list[tuple[Row, Sequence[Steps]]]:
+        """The scores of a term, and what it gave for steps."""
+        term = self._terms[name]
+        scored: list[tuple[Row, Sequence[Steps]]]
+        if isinstance(term, Abstaining):
+            scored = [(row, ()) for row in term.partial_scores(groups)]
+        else:
+            scored = [(one.rewards, one.step_rewards) for one in scored_groups(term, groups)]
         if name not in self._options.calibrated:
             return scored
         answers = [Group(group.prompt, (self._reference(group),)) for group in groups]
-        references = self._terms[name].score(answers)
+        references = term.score(answers)
         return [
-            group.scored(calibrated(group.rewards, reference))
-            for group, reference in zip(scored, references, strict=True)
+            (calibrated(row, reference), ())
+            for (row, _), reference in zip(scored, references, strict=True)
         ]
 
-    def _combined(self, rows: Mapping[str, tuple[float, ...]]) -> tuple[float, ...]:
+    def _combined(self, rows: Mapping[str, Row]) -> tuple[float, ...]:
         if not all(rows.values()):
             return ()
         names = list(rows)
-        return tuple(
+        scores = [
             self._of_sample(dict(zip(names, scores, strict=True)))
             for scores in zip(*rows.values(), strict=True)
-        )
+        ]
+        return () if None in scores else tuple(score for score in scores if score is not None)
 
-    def _of_sample(self, scores: Mapping[str, float]) -> float:
+    def _of_sample(self, scores: Mapping[str, float | None]) -> float | None:
         options = self._options
-        if any(scores[name] < least for name, least in options.gates.items()):
+        if not self._is_open(scores):
             return options.closed
-        terms = [scores[name] for name in options.scored]
+        found = {name: scores[name] for name in options.scored}
+        terms = {name: score for name, score in found.items() if score is not None}
+        if not terms:
+            return None
         if options.how is How.product:
-            return math.prod(terms)
-        weights = [options.weights.get(name, 1.0) for name in options.scored]
-        return sum(weight * score for weight, score in zip(weights, terms, strict=True))
+            return math.prod(terms.values())
+        return sum(options.weights.get(name, 1.0) * score for name, score in terms.items())
 
 
-def calibrated(row: tuple[float, ...], reference: tuple[float, ...]) -> tuple[float, ...]:
+def calibrated(row: Row, reference: tuple[float, ...]) -> Row:
     """sigmoid(score - score of the reference), without a score where the reference has none."""
-    return tuple(sigmoid(score - reference[0]) for score in row) if reference else ()
+    if not reference:
+        return ()
+    return tuple(None if score is None else sigmoid(score - reference[0]) for score in row)
 
 
 def sigmoid(x: float) -> float:

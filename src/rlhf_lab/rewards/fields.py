@@ -67,6 +67,15 @@ def time_limit_s() -> float:
     return limits.seconds(0.0, also={0: "for none"}, about=about)
 
 
+def workers() -> int:
+    """How many samples a program scores at the same time."""
+    about = (
+        "Processes that score a chunk's samples at the same time; 0 takes one for a function, and "
+        "8 once it is seen to wait, and none for a task's rule without a time limit."
+    )
+    return limits.count(0, least=0, most=1024, also={0: "for auto"}, about=about)
+
+
 def on_error() -> OnError:
     """What a failed sample does to the run."""
     about = (

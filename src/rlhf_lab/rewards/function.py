@@ -5,52 +5,76 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from rlhf_lab.rewards import fields
-from rlhf_lab.rewards.limited import ChildJudge, OnError
-from rlhf_lab.rewards.limited_child import finite
+from rlhf_lab.rewards.limited import OnError
 from rlhf_lab.rewards.options import RewardOptions
-from rlhf_lab.runs.foreign.boundary import ForeignFailure, call, on_sample
+from rlhf_lab.rewards.styles import (
+    CALLS,
+    FORMS,
+    STANDARD,
+    TRUTHS,
+    Facts,
+    Style,
+    columns_of,
+    facts_of,
+    first_of,
+    listed,
+    one_score,
+    trl_call,
+)
+from rlhf_lab.rewards.worker_child import Failure, Item, Outcome, finite, outcome_of
+from rlhf_lab.rewards.workers import keep, workers_for
 from rlhf_lab.runs.foreign.modules import see_working_folder
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 
-STANDARD_ARGUMENTS = ("prompt", "completion", "reference", "hidden", "finished")
 SIGNATURE = (
     "def reward(prompt: str, completion: str, *, reference: str, hidden: Mapping[str, Any], "
     "finished: bool) -> float"
 )
+# Functions of this package need no process to keep them in.
+PACKAGE = f"{__name__.partition('.')[0]}."
 
 
 @dataclass(frozen=True)
 class FunctionReward(RewardOptions):
-    """A Python function of your own, reward.path=my_module.my_reward, called once for every sample
-    (docs/rewards.md)."""
+    """A Python function of your own, reward.path=my_module.my_reward, in the form of this package,
+    TRL, verl or OpenRLHF (docs/rewards.md)."""
 
     name: str = limits.name("function")
     path: str = limits.option(
         "", about="Dotted name of the function; modules of the working folder can be imported."
     )
+    style: Style = limits.option(
+        Style.auto,
+        about=(
+            "Whose signature it has: own (prompt, completion, ...), trl (completions, ...), verl "
+            "(solution_str, ...) or openrlhf (queries, ...); auto goes by its parameters."
+        ),
+    )
     arguments: dict[str, Any] = limits.collection(
         dict, about="Further keyword arguments of the function."
     )
     special_tokens: bool = fields.special_tokens()
+    workers: int = fields.workers()
     time_limit_s: float = fields.time_limit_s()
     on_error: OnError = fields.on_error()
     reads_example: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        every = STANDARD if self.style is Style.auto else {self.style: STANDARD[self.style]}
         for name in self.arguments:
-            if name in STANDARD_ARGUMENTS:
+            if any(name in names for names in every.values()):
                 raise UserError(
                     f"reward.arguments.{name}={self.arguments[name]}: every call passes it already "
                     "with the sample's own value; name the argument otherwise"
@@ -62,48 +86,140 @@ class FunctionReward(RewardOptions):
     def require_working(self, key: str, example: Example) -> None:
         require_score(key, self, example)
 
+    @property
+    def scoring(self) -> FunctionScoring:
+        """What scores in a worker."""
+        return FunctionScoring(self.path, self.arguments, self.style, self.time_limit_s)
+
+    @property
+    def note(self) -> str:
+        """How the function is called, for the output of a run."""
+        facts = facts_by_path(self)
+        style = facts.style(self.style)
+        form = f"async {FORMS[style]}" if facts.is_async else FORMS[style]
+        return f"{self.path} is called as {form} (style={style})"
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The columns of the data that the function can receive; None for all."""
+        facts = facts_by_path(self)
+        return facts.columns(facts.style(self.style), self.arguments)
+
 
 @dataclass(frozen=True)
-class FunctionJudge:
-    """The function as a judge of samples. It travels to other processes by its name."""
+class FunctionScoring:
+    """The function in a worker, to which it travels by its name. seconds: the limit for a sample;
+    0 for none."""
 
     path: str
     arguments: dict[str, Any]
+    wanted: Style = Style.auto
+    seconds: float = 0.0
 
-    def __call__(self, example: Example, text: str, finished: bool) -> float:
-        """The function's score of one sample. Raises ForeignFailure with the prompt's uid."""
-        keywords = self.keywords(example, finished)
-        try:
-            return call(
-                self.path, finite_score, loaded(self.path), example.prompt, text, **keywords
-            )
-        except ForeignFailure as failure:
-            raise on_sample(failure, example.uid, text) from failure.__cause__
+    @property
+    def name(self) -> str:
+        """The function's, in messages."""
+        return self.path
 
-    def keywords(self, example: Example, finished: bool) -> dict[str, Any]:
-        """The keyword arguments of one call."""
-        own = {"reference": example.reference, "hidden": dict(example.hidden), "finished": finished}
-        return own | self.arguments
+    def ready(self) -> Facts:
+        """Load the function."""
+        return loaded(self.path)[1]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all samples of a chunk are in one call, or waited for together."""
+        return self.style is Style.trl or loaded(self.path)[1].is_async
+
+    @property
+    def style(self) -> Style:
+        """The style of the function, once it is loaded."""
+        return loaded(self.path)[1].style(self.wanted)
+
+    def outcomes(self, items: Sequence[Item]) -> Iterator[tuple[int, Outcome]]:
+        """The outcome of each item, with its place."""
+        facts = loaded(self.path)[1]
+        if self.style is Style.trl:
+            return enumerate(self._together(items))
+        if facts.is_async:
+            return enumerate(self._waited_for(items))
+        score = self._score
+        return ((place, outcome_of(score, one, self.path)) for place, one in enumerate(items))
+
+    def _score(self, item: Item) -> float:
+        return one_score(self.style, self._called(item))
+
+    def _called(self, item: Item) -> Any:
+        function, facts = loaded(self.path)
+        given, named = CALLS[self.style](facts, item, self.arguments)
+        return function(*given, **named)
+
+    def _read(self, value: Any, item: Item) -> Outcome:
+        """The score in what was returned for an item."""
+        if isinstance(value, Failure):
+            return value
+        return outcome_of(lambda _: one_score(self.style, value), item, self.path)
+
+    def _waited_for(self, items: Sequence[Item]) -> Iterator[Outcome]:
+        """The outcomes of coroutines, which wait at the same time."""
+        from rlhf_lab.rewards.coroutines import results
+
+        return map(self._read, results(self._called, items, self.seconds, self.path), items)
+
+    def _together(self, items: Sequence[Item]) -> Iterator[Outcome]:
+        """The outcomes of one call for all items: the score of each, or the error of all."""
+        values: list[Any] = []
+
+        def called(_: Item) -> None:
+            function, facts = loaded(self.path)
+            given, named = trl_call(facts, items, self.arguments)
+            value = function(*given, **named)
+            if facts.is_async:
+                from rlhf_lab.rewards.coroutines import result
+
+                value = result(value)
+            values.extend(listed(value, len(items)))
+
+        if isinstance(whole := outcome_of(called, items[0], self.path), Failure):
+            more = f", of which {len(items)} were scored in one call"
+            yield from [Failure(whole.text + more, whole.traceback, error=whole.error)] * len(items)
+            return
+        for item, value in zip(items, values, strict=True):
+            yield None if value is None else outcome_of(partial(number, value), item, self.path)
+
+
+def number(value: Any, _: Item) -> float:
+    """What a function returned for an item, as a number."""
+    return finite(value)
 
 
 @functools.cache
-def named(path: str) -> Callable[..., Any]:
+def loaded(path: str) -> tuple[Callable[..., Any], Facts]:
     """The object of a dotted name, with the working folder importable as under python -m."""
     see_working_folder()
     module, _, name = path.rpartition(".")
     function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return function
+    return function, facts_of(function, getattr(sys.modules[module], "__file__", None) or "")
 
 
-@functools.cache
-def loaded(path: str) -> Callable[..., Any]:
-    """The same, whatever its module does when it is loaded."""
-    return call(path, named, path)
+def is_local(options: FunctionReward) -> bool:
+    """Whether the function runs in this process: one of this package, without a time limit."""
+    return options.path.startswith(PACKAGE) and not options.time_limit_s and options.workers < 2
 
 
-def finite_score(function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> float:
-    """What a function returns, as a number: the conversion may run code of the user's, too."""
-    return finite(function(*arguments, **keywords))
+# By the working folder, which has the modules, and the path.
+_facts: dict[tuple[str, str], Facts] = {}
+
+
+def facts_by_path(options: FunctionReward) -> Facts:
+    """What the function looks like. Raises what its module raised in the worker."""
+    if is_local(options):
+        return loaded(options.path)[1]
+    place = os.getcwd(), options.path
+    if place not in _facts:
+        workers = workers_for(options.scoring, options.workers, options.time_limit_s)
+        _facts[place] = workers.facts()
+        keep(workers)
+    return _facts[place]
 
 
 def require_function(key: str, options: FunctionReward) -> None:
@@ -114,44 +230,75 @@ def require_function(key: str, options: FunctionReward) -> None:
             f"{place}: pass the dotted name of a function, as in {key}.path=my_module.my_reward"
         )
     try:
-        function = loaded(options.path)
-    except ForeignFailure as failure:
+        facts = facts_by_path(options)
+    except Exception as error:
         raise UserError(
-            f"{place} could not be imported ({failure}): pass "
+            f"{place} could not be imported ({error}): pass "
             f"MODULE.FUNCTION, of a module in the working folder ({os.getcwd()}) or installed"
-        ) from failure
-    if not callable(function):
-        raise UserError(f"{place} is {function!r}, which cannot be called: name a function")
-    judge = FunctionJudge(options.path, options.arguments)
+        ) from error
+    if not facts.is_callable:
+        raise UserError(f"{place} is {facts.shown}, which cannot be called: name a function")
+    style = facts.style(options.style)
+    lists = sorted({"prompts", "completions", "queries"} & set(facts.names))
+    if style in (Style.own, Style.verl) and lists:
+        raise UserError(
+            f"{key}.style={style} with {place}, whose parameter {lists[0]!r} is a list by its name:"
+            f" pass {key}.style=auto, or name it in the singular"
+        )
+    if facts.signature and style is Style.own:
+        require_arguments(key, options, facts)
+
+
+def require_arguments(key: str, options: FunctionReward, facts: Facts) -> None:
+    """Refuse a function of the own form that does not take what every call passes."""
+    named = dict.fromkeys((*STANDARD[Style.own][2:], *options.arguments))
+    columns = dict.fromkeys(facts.columns(Style.own, options.arguments) or ())
     try:
-        signature = inspect.signature(function)
-    except ValueError:
-        return  # some built-ins have none; the first call decides
-    try:
-        signature.bind("", "", **judge.keywords(Example("", "", ""), True))
+        assert facts.signature is not None
+        facts.signature.bind("", "", **columns | named)
     except TypeError as error:
         raise UserError(
-            f"{place} does not take the arguments of a reward ({error}): write it as `{SIGNATURE}`,"
-            f" with the names in {key}.arguments as further keyword arguments"
+            f"{key}.path={options.path} does not take the arguments of a reward ({error}): write it"
+            f" as `{SIGNATURE}`, or in a form of TRL, verl or OpenRLHF, with the names in "
+            f"{key}.arguments as further keyword arguments"
         ) from error
+
+
+def require_columns(key: str, options: FunctionReward, example: Example) -> None:
+    """Refuse a function that asks for a column that the rows do not have."""
+    facts = facts_by_path(options)
+    style, known = facts.style(options.style), columns_of(example)
+    passed = {*STANDARD[style], *options.arguments, *known}
+    if style is Style.verl and not first_of(TRUTHS, known, example.reference):
+        passed.discard("ground_truth")
+    missing = [name for name in facts.required(style) if name not in passed]
+    if missing:
+        raise UserError(
+            f"{key}.path={options.path} asks for {missing[0]!r}, and the rows have "
+            f"{', '.join(sorted(known)) or 'no columns'}: rename the column or the parameter, pass "
+            f"+{key}.arguments.{missing[0]}=VALUE, or for ground_truth task.reference=COLUMN"
+        )
 
 
 def require_score(key: str, options: FunctionReward, example: Example) -> None:
     """Refuse a function that has no finite score for a task's own reference answer."""
-    function = FunctionJudge(options.path, options.arguments)
-    judge = ChildJudge(function, options.time_limit_s) if options.time_limit_s else function
-    try:
-        judge(example, example.reference.strip(), True)
-    except Exception as error:
+    require_columns(key, options, example)
+    item = Item(example, example.reference.strip(), True, (), example.prompt)
+    if is_local(options):
+        ((_, outcome),) = options.scoring.outcomes([item])
+    else:
+        workers = workers_for(options.scoring, options.workers, options.time_limit_s)
+        ((_, outcome),) = workers.outcomes([item])
+        keep(workers)
+    if isinstance(outcome, Failure):
         answer = "a reference answer" if example.reference else "an empty answer"
         raise UserError(
-            f"{key}.path={options.path} cannot score {answer} ({error}): it must return "
+            f"{key}.path={options.path} cannot score {answer} ({outcome.text}): it must return "
             f"a finite number for every answer; correct it, {key}.arguments or {key}.time_limit_s"
-        ) from error
+        )
 
 
 def code_of(options: FunctionReward) -> str:
     """Digest of the module's file, so that artifacts of older code are not reused."""
-    loaded(options.path)
-    file = getattr(sys.modules[options.path.rpartition(".")[0]], "__file__", None)
+    file = facts_by_path(options).file
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""

@@ -1,31 +1,18 @@
-"""Scores sample after sample by a function that may raise, hang, or end its process.
-
-With a time limit the function runs in a child process, which is killed when time is up and started
-again for the next sample. It is a plain subprocess: generators are daemons of multiprocessing,
-which may have no such children.
-"""
+"""Scores samples by a function that may raise, hang, or end its process."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter
 
-from rlhf_lab.rewards.limited_child import Judge, finite
-from rlhf_lab.runs.child import PIPE, Child, RemoteTraceback, exit_text
-from rlhf_lab.runs.foreign.boundary import ForeignFailure, Unrestored
-from rlhf_lab.types.samples import Example, Finish, Group, Sample
-
-START_SECONDS = 300.0
-CHILD = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from rlhf_lab.rewards.limited_child import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
-)
+from rlhf_lab.rewards.worker_child import EachSample, Failure, Item, Judge, Outcome, Scoring
+from rlhf_lab.rewards.workers import Workers, workers_for
+from rlhf_lab.runs.child import RemoteTraceback
+from rlhf_lab.runs.foreign.boundary import ForeignFailure
+from rlhf_lab.types.errors import StopRequested
+from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
 
 
 class OnError(StrEnum):
@@ -39,26 +26,64 @@ class TimeUp(RuntimeError):
     """The function did not come back within its time limit."""
 
 
+def plain_prompt(prompt: Prompt) -> str:
+    """The text of the example, for those who read no chats."""
+    return prompt.example.prompt
+
+
 class SampleScorer:
     """Scores sample by sample. What the judge raises stops the run; with on_error=drop a group of
-    which one sample fails has no score instead, and failures are counted. text_of: the text of a
-    sample that the judge gets."""
+    which one sample fails has no score instead, and failures are counted.
+
+    text_of, prompt_text: the texts of a sample and of its prompt that the judge gets. workers: how
+    many processes score (see `Workers`); None: this one, unless there is a time limit.
+    """
 
     def __init__(
         self,
-        judge: Judge,
+        judge: Judge | Scoring,
         seconds: float,
         on_error: OnError,
         text_of: Callable[[Sample], str] = attrgetter("text"),
+        workers: int | None = None,
+        prompt_text: Callable[[Prompt], str] = plain_prompt,
     ) -> None:
-        self._judge = ChildJudge(judge, seconds) if seconds else judge
+        self._scoring = judge if isinstance(judge, Scoring) else EachSample(judge)
+        self._num, self._seconds = workers, seconds
         self._on_error = on_error
         self._text_of = text_of
+        self._prompt_text = prompt_text
+        self._workers: Workers | None = None
         self._counts: Counter[str] = Counter()
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
-        """One float per sample, in order."""
-        return [self._of_group(group) for group in groups]
+        """One float per sample, in order; none for a group of which one sample has no score."""
+        return [
+            tuple(score for score in row if score is not None) if None not in row else ()
+            for row in self.partial_scores(groups)
+        ]
+
+    def partial_scores(self, groups: Sequence[Group]) -> list[tuple[float | None, ...]]:
+        """The same, with None for a sample that the function leaves to others."""
+        items = [self._item(group, sample) for group in groups for sample in group.samples]
+        owner = [number for number, group in enumerate(groups) for _ in group.samples]
+        failures: dict[int, dict[int, Failure]] = {}
+        scores: dict[int, float | None] = {}
+        for place, outcome in self._outcomes(items, lambda place: owner[place] not in failures):
+            if isinstance(outcome, Failure):
+                self._refuse(outcome)
+                failures.setdefault(owner[place], {})[place] = outcome
+            else:
+                scores[place] = outcome
+        for of_group in failures.values():
+            is_late = of_group[min(of_group)].is_late
+            self._counts["reward_timeouts" if is_late else "reward_errors"] += 1
+        places = iter(range(len(items)))
+        rows = [[next(places) for _ in group.samples] for group in groups]
+        return [
+            () if number in failures else tuple(scores[place] for place in row)
+            for number, row in enumerate(rows)
+        ]
 
     def drain(self) -> Mapping[str, int]:
         """Failures since the last call; none are counted where the first one stops the run."""
@@ -67,86 +92,30 @@ class SampleScorer:
             return {}
         return {name: counts[name] for name in ("reward_timeouts", "reward_errors")}
 
-    def _of_group(self, group: Group) -> tuple[float, ...]:
-        example = group.prompt.example
-        scores = []
-        for sample in group.samples:
-            try:
-                score = self._judge(example, self._text_of(sample), sample.finish is Finish.eos)
-                scores.append(score if self._on_error is OnError.stop else finite(score))
-            except Exception as error:
-                if self._on_error is OnError.stop or isinstance(error, Unrestored):
-                    raise
-                name = "reward_timeouts" if isinstance(error, TimeUp) else "reward_errors"
-                self._counts[name] += 1
-                return ()
-        return tuple(scores)
+    def _item(self, group: Group, sample: Sample) -> Item:
+        is_finished = sample.finish is Finish.eos
+        text, prompt = self._text_of(sample), self._prompt_text(group.prompt)
+        return Item(group.prompt.example, text, is_finished, sample.answer, prompt)
 
+    def _outcomes(
+        self, items: Sequence[Item], is_needed: Callable[[int], bool]
+    ) -> Iterator[tuple[int, Outcome]]:
+        if self._num is None and not self._seconds:
+            return self._scoring.outcomes(items)
+        if self._workers is None:
+            self._workers = workers_for(self._scoring, self._num or 0, self._seconds)
+        return self._workers.outcomes(items, is_needed)
 
-class ChildJudge:
-    """A judge in a child process, which is started at the first call, and again after a loss."""
-
-    def __init__(self, judge: Judge, seconds: float) -> None:
-        self._function = judge
-        self._seconds = seconds
-        self._child: Child | None = None
-        self._close_child: Callable[[], int | None] = lambda: None
-
-    def __call__(self, example: Example, text: str, finished: bool) -> float:
-        """The judge's score; raises what the judge raised, TimeUp, or that the child died."""
-        child = self._running()
-        try:
-            child.connection.send((example, text, finished))
-            if not child.connection.poll(self._seconds):
-                self._close_child()
-                raise TimeUp(
-                    f"{example.uid}: no score within time_limit_s={self._seconds} for the answer "
-                    f"{text!r}: raise the limit, or pass on_error=drop beside it"
-                )
-            kind, content = child.connection.recv()
-        except (EOFError, OSError) as error:
-            self._close_child()
-            raise ForeignFailure(
-                f"{example.uid}: the process of the time limit of {name_of(self._function)} died ("
-                f"{exit_text(child.exit_code)}) on the answer {text!r}"
-            ) from error
-        if kind == "done":
-            return float(content)
-        message, traceback = content
-        if kind == "foreign":
-            raise ForeignFailure(message) from RemoteTraceback(traceback)
-        raise RuntimeError(f"{example.uid}: {message}") from RemoteTraceback(traceback)
-
-    def _running(self) -> Child:
-        # No sample is to blame for a child that ended between two calls.
-        if self._child is None or self._child.exit_code is not None:
-            self._close_child()
-            self._child = started(self._function)
-            # Also when nobody refers to this object any more, and when Python ends.
-            self._close_child = weakref.finalize(self, self._child.close)
-        return self._child
-
-
-def name_of(judge: Judge) -> str:
-    """The name of a judge in messages."""
-    path = getattr(judge, "path", None) or getattr(judge, "__qualname__", None)
-    return str(path or type(judge).__name__)
-
-
-def started(judge: Judge) -> Child:
-    """A child that has loaded the judge. An error there is raised, never counted."""
-    words = [sys.executable, "-c", CHILD, json.dumps(sys.path), PIPE, str(os.getpid())]
-    child = Child(words, is_session=False)
-    try:
-        child.connection.send(judge)
-        has_answer = child.connection.poll(START_SECONDS)
-        kind, content = child.connection.recv() if has_answer else ("failed", ("no answer", ""))
-    except BaseException as error:
-        child.close()
-        raise RuntimeError(f"the process of the time limit did not start ({error})") from error
-    if kind == "failed":
-        child.close()
-        raise RuntimeError(
-            f"the process of the time limit did not start ({content[0]})"
-        ) from RemoteTraceback(content[1])
-    return child
+    def _refuse(self, failure: Failure) -> None:
+        """Raise what stops the run."""
+        if isinstance(failure.error, KeyboardInterrupt | StopRequested):
+            raise failure.error
+        if self._on_error is OnError.drop:
+            return
+        if failure.is_late:
+            raise TimeUp(failure.text)
+        if failure.error is None:
+            raise ForeignFailure(failure.text) from RemoteTraceback(failure.traceback)
+        if isinstance(self._scoring, EachSample):
+            raise failure.error
+        raise ForeignFailure(failure.text) from failure.error

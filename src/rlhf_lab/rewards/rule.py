@@ -17,6 +17,7 @@ class RuleReward(RewardOptions):
     """The task's own rule scores responses, without a model."""
 
     name: str = limits.name("task_rule")
+    workers: int = fields.workers()
     time_limit_s: float = fields.time_limit_s()
     on_error: OnError = fields.on_error()
     is_rule: ClassVar[bool] = True
@@ -28,4 +29,5 @@ class RuleScorer(SampleScorer):
 
     def __init__(self, task: Task, options: RuleReward | None = None) -> None:
         options = options or RuleReward()
-        super().__init__(task.judge, options.time_limit_s, options.on_error)
+        workers = options.workers or None
+        super().__init__(task.judge, options.time_limit_s, options.on_error, workers=workers)

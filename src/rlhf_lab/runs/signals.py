@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from rlhf_lab.runs.foreign.exits import interrupt
 from rlhf_lab.types.errors import StopRequested
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -41,7 +40,7 @@ class Stop:
                 os.write(2, ENDING)  # a buffered stream may be in the middle of a write
             return
         if number == signal.SIGINT:
-            interrupt(number, frame)
+            raise KeyboardInterrupt
         raise StopRequested
 
     @contextmanager

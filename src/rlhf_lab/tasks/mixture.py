@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.lazy_rows import LazyRows
-from rlhf_lab.tasks.protocols import Edited, Shortening
+from rlhf_lab.tasks.protocols import Columned, Edited, Shortening
 from rlhf_lab.tasks.references import LongReferences, reference_form
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -146,6 +146,7 @@ class MixedRows(LazyRows):
         self, rows: dict[str, Sequence[Example]], weights: tuple[float, ...], size: int
     ) -> None:
         super().__init__(size, self._row)
+        self._weights = weights
         self._rows = rows
         self._names = list(rows)
         self._task, self._number = interleaved(weights, size)
@@ -157,6 +158,14 @@ class MixedRows(LazyRows):
         row = rows[number]
         uid = f"{name}/{row.uid}" + (f"#{again}" if again else "")
         return replace(row, uid=uid, hidden={**row.hidden, MIXED_TASK: name})
+
+    def keeping(self, columns: Collection[str] | None) -> MixedRows:
+        """The same rows, whose examples have these columns of those that their tasks know."""
+        rows = {
+            name: part.keeping(columns) if isinstance(part, Columned) else part
+            for name, part in self._rows.items()
+        }
+        return MixedRows(rows, self._weights, len(self))
 
     def order(self, rng: np.random.Generator) -> np.ndarray:
         """A permutation that keeps the task of every position."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from rlhf_lab.types.samples import Example, Split
@@ -50,6 +50,15 @@ class Referencing(Protocol):
 
     @property
     def has_references(self) -> bool: ...
+
+
+@runtime_checkable
+class Columned(Protocol):
+    """A split of rows with columns, which examples keep where a reward function asks for them."""
+
+    def keeping(self, columns: Collection[str] | None) -> Sequence[Example]:
+        """The same rows, whose examples have these columns; None for all."""
+        ...
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rlhf_lab.runs.foreign.arguments import copied
-from rlhf_lab.runs.foreign.boundary import ForeignFailure, call, on_sample
+from rlhf_lab.runs.foreign.boundary import ForeignFailure, call
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.tasks.global_random import ONE_AT_A_TIME, seeded_globals
@@ -85,7 +85,7 @@ class ReasoningGym(GeneratedTask):
         uid = f"reasoning_gym/{self.dataset}/{split.value}/{index}"
         generator = generator_of(self, split)
         with seeded_globals(stable_hash(self.world_seed, uid)):
-            entry = call(f"task.dataset={self.dataset}", generator.__getitem__, index)
+            entry = call(f"task.dataset={self.dataset}", lambda: generator[index])
         prompt = self.template.replace("{answer_tag}", self.answer_tag)
         prompt = prompt.replace("{question}", entry["question"].strip())
         # Some generators have no answer, only a verifier.
@@ -106,7 +106,9 @@ class ReasoningGym(GeneratedTask):
                     lambda: float(verifier.score_answer(answer, entry)),
                 )
         except ForeignFailure as failure:
-            raise on_sample(failure, example.uid, answer) from failure.__cause__
+            raise ForeignFailure(
+                f"{example.uid}: {failure} on the answer {answer!r}"
+            ) from failure.__cause__
 
     def answer(self, text: str) -> str | None:
         """The answer that the verifier reads; None if it is empty."""

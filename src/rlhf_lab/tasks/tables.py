@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,8 @@ class TableExamples(Sequence[Example]):
     """The rows of a table from `first` up to `last`, or those of the numbers `rows`, converted to
     examples when they are read.
 
-    split_file: the name, without suffix, of the file in a folder that holds these rows.
+    split_file: the name, without suffix, of the file in a folder that holds these rows. columns:
+    those that examples keep; None for all.
     """
 
     def __init__(
@@ -143,9 +144,11 @@ class TableExamples(Sequence[Example]):
         first: int = 0,
         last: int | None = None,
         rows: Sequence[int] | None = None,
+        columns: Collection[str] | None = (),
     ) -> None:
         self.table = table
         self.split_file = split_file
+        self._columns = columns
         self._make = make
         self._rows = range(len(table))[first:last] if rows is None else rows
 
@@ -154,7 +157,18 @@ class TableExamples(Sequence[Example]):
 
     def __getitem__(self, index: int) -> Example:  # type: ignore[override]
         position = self._rows[index]
-        return self._make(self.table[position], self.table.uid(position))
+        row = self.table[position]
+        example = self._make(row, self.table.uid(position))
+        if self._columns == ():
+            return example
+        names = row if self._columns is None else self._columns
+        return replace(example, columns={name: row[name] for name in names if name in row})
+
+    def keeping(self, columns: Collection[str] | None) -> TableExamples:
+        """The same rows, whose examples have these columns; None for all."""
+        return TableExamples(
+            self.table, self.split_file, self._make, rows=self._rows, columns=columns
+        )
 
     def row(self, index: int) -> Row:
         """The row of the table, unconverted."""

@@ -29,6 +29,15 @@ class Stepwise(Protocol):
         ...
 
 
+@runtime_checkable
+class Abstaining(Protocol):
+    """A reward that may leave samples to others."""
+
+    def partial_scores(self, groups: Sequence[Group]) -> list[tuple[float | None, ...]]:
+        """The rewards of `score`, with None for a sample that it leaves to others."""
+        ...
+
+
 def scored_groups(reward: Reward, groups: Sequence[Group]) -> list[Group]:
     """The groups with their rewards, and with step rewards where the reward has them."""
     if isinstance(reward, Stepwise):

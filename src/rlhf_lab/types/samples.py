@@ -45,7 +45,7 @@ class Example:
 
     prompt + reference is a full training text. hidden: what only judges and verifiers see.
     messages: (role, text) pairs of a chat, rendered by the model's chat template instead of the
-    prompt; empty for plain prompts.
+    prompt; empty for plain prompts. columns: those of its row that a reward function asks for.
     """
 
     uid: str
@@ -53,6 +53,7 @@ class Example:
     reference: str
     hidden: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[tuple[str, str], ...] = ()
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

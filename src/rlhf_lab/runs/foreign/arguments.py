@@ -1,10 +1,8 @@
-"""Copies of arguments, by which changes that foreign code makes are found and harmless."""
+"""Copies of arguments, so that what foreign code changes in them is harmless."""
 
 from __future__ import annotations
 
 from typing import Any
-
-PLAIN = (str, int, float, bool, type(None), bytes)
 
 
 def copied(value: Any) -> Any:
@@ -19,17 +17,3 @@ def copied(value: Any) -> Any:
     if kind in (set, bytearray):
         return kind(value)
     return value
-
-
-def changed(value: Any, copy: Any) -> bool:
-    """Whether a copy differs from the value that it was made of."""
-    if value is copy:
-        return False
-    kind = type(value)
-    if kind is not type(copy):
-        return True
-    if kind is dict:
-        return list(value) != list(copy) or any(map(changed, value.values(), copy.values()))
-    if kind in (list, tuple):
-        return len(value) != len(copy) or any(map(changed, value, copy))
-    return kind not in (set, bytearray, *PLAIN) or bool(value != copy)

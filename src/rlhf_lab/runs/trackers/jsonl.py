@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.foreign.state import keep_open, release
 from rlhf_lab.types.data import Metrics
 
 
@@ -19,7 +18,6 @@ class JsonlFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = path.open("ab", buffering=0)
-        keep_open(self._file.fileno())
 
     def append(self, *rows: Mapping[str, Any]) -> None:
         """Write rows at once. An OSError names the file, which then ends with the row before."""
@@ -35,8 +33,6 @@ class JsonlFile:
             raise
 
     def close(self) -> None:
-        if not self._file.closed:
-            release(self._file.fileno())
         self._file.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,18 @@ from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 Row = dict[str, Any]
 
 
-def known_examples(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, Example]:
+def known_examples(
+    task: Task, rows: Sequence[Mapping[str, Any]], read: Callable[[Split], Sequence[Example]]
+) -> dict[str, Example]:
     """The task's own examples of the prompts in these rows. Raises UserError if one is not there.
+    read: gives the examples of a split.
 
     A generated split is searched row by row, and no further than needed.
     """
     wanted = {row["prompt"] for row in rows}
     found: dict[str, Example] = {}
     for split in Split:
-        for example in task.examples(split):
+        for example in read(split):
             if len(found) == len(wanted):
                 return found
             if example.prompt in wanted:
