@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rlhf_lab.cli.coming_from import with_table
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.other_names import PROJECTS, OtherName, content, table
-from rlhf_lab.experiment.registry import group_options
+from rlhf_lab.experiment.registry import conf_folder, group_options
 from rlhf_lab.experiment.suggestions import config_names, no_key, no_option
 from tests.support.composed import composed
 from tests.support.examples import call
@@ -57,6 +58,14 @@ def test_options_of_others_are_options_here() -> None:
             for other in others:
                 assert other not in known, (group, other)
                 assert f"did you mean {own}?" in no_option(group, other, known), (group, other)
+
+
+@pytest.mark.pages
+def test_the_table_of_the_page_is_current() -> None:
+    page = (conf_folder().parent / "docs" / "coming_from.md").read_text(encoding="utf-8")
+    assert page == with_table(page), "run `make docs`"
+    listed = {name for row in table() for project in PROJECTS for name in row.of(project)}
+    assert [name for name in listed if f"`{name}`" not in page] == []
 
 
 LINES = {
