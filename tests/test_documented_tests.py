@@ -29,7 +29,7 @@ def complaints() -> list[dict[str, str]]:
 
 def defined_in(path: Path) -> set[str]:
     """The names of the tests that a file defines and that nothing skips."""
-    found = set()
+    found: set[str] = set()
     body = ast.parse(path.read_text(encoding="utf-8")).body
     if any("skip" in ast.unparse(node) for node in body if isinstance(node, ast.Assign | ast.Expr)):
         return found
