@@ -13,7 +13,7 @@ from transformers.utils.hub import cached_file
 
 from rlhf_lab.runs.reading import MEBIBYTE, read_json
 
-SINGLE = "model.safetensors"
+SINGLE, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 INDEX_BYTES = 64 * MEBIBYTE
 
@@ -27,10 +27,11 @@ def weight_names(path: str, where: Mapping[str, Any]) -> set[str] | None:
     for name in INDICES:
         if index := found(path, name, where):
             return set(read_json(index, dict[str, Any], INDEX_BYTES)["weight_map"])
-    if file := found(path, SINGLE, {**where, "local_files_only": True}):
+    here = {**where, "local_files_only": True}
+    if file := found(path, SINGLE, here):
         with safe_open(file, framework="pt") as opened:
             return set(opened.keys())
-    if Path(path).is_dir() or constants.HF_HUB_OFFLINE:
+    if Path(path).is_dir() or constants.HF_HUB_OFFLINE or found(path, PICKLE, here):
         return None
     try:
         metadata = get_safetensors_metadata(path, **where)
