@@ -428,8 +428,9 @@ operations: $(INSTALLED)  ## write OPERATIONS with digests of PyTorch's operatio
 trials: $(INSTALLED)  ## kill runs at many random moments, and generators in every way (minutes)
 	$(BIN)/python -m tests.support.trials
 
-docs: $(INSTALLED)  ## write docs/config.md from the schema
+docs: $(INSTALLED)  ## write docs/config.md from the schema, and the table of docs/coming_from.md
 	$(BIN)/python -m rlhf_lab.cli.config_reference > docs/config.md
+	$(BIN)/python -m rlhf_lab.cli.coming_from docs/coming_from.md
 
 docs-site: $(VENV)/.docs  ## build the documentation as a site, into site/ (a minute): warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml

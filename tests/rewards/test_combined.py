@@ -201,8 +201,9 @@ class Patchy:
 def patch(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     real = build.build_reward
 
-    def reward(part: Any, *given: Any) -> Any:
-        return Patchy(every) if isinstance(part, FunctionReward) else real(part, *given)
+    def reward(key: str, config: Any, *given: Any) -> Any:
+        is_function = isinstance(getattr(config, key), FunctionReward)
+        return Patchy(every) if is_function else real(key, config, *given)
 
     monkeypatch.setattr(build_rollout, "build_reward", reward)
 

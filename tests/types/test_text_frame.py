@@ -253,11 +253,14 @@ class Numbers:
         return " ".join(map(str, tokens))
 
 
-def drawn(decode: str, ends: tuple[int, ...], length: int = 24) -> list[Sample]:
+def drawn(
+    decode: str, ends: tuple[int, ...], length: int = 24, last: tuple[int, ...] = ()
+) -> list[Sample]:
+    """Samples of prompts that end in these last tokens."""
     tokenizer = marked(Numbers(), Marks((), ends))
     sampling = HFSampling(temperature=1.0, decode=Decode(decode))
     made = HFGenerator(small(), tokenizer, sampling, length, functools.partial(uniforms, 5))
-    prompts = tuple(Prompt(n, (2, 3, 4 + n), Example(str(n), "", "")) for n in range(3))
+    prompts = tuple(Prompt(n, (2, 3, 4 + n, *last), Example(str(n), "", "")) for n in range(3))
     weights = Weights(0, dict(small().named_parameters()))
     groups = made.generate(weights, Chunk(0, 0, prompts, 4))
     return [sample for group in groups for sample in group.samples]
@@ -276,6 +279,15 @@ def test_every_end_token_ends_a_sample(decode: str) -> None:
         assert few.text == " ".join(map(str, cut[:-1] if is_ended else cut))
         num_ended += few.tokens[-1] in (5, 7)
     assert num_ended, "no sample ended with one of the further tokens"
+
+
+@pytest.mark.parametrize("decode", ["transformers", "lean", "static"])
+def test_an_end_token_of_the_prompt_ends_no_answer(decode: str) -> None:
+    samples = drawn(decode, (1,), length=4, last=(1,))
+    assert {one.finish for one in samples} == {Finish.eos, Finish.length}
+    for one in samples:
+        assert (one.finish is Finish.eos) == (1 in one.tokens)
+        assert len(one.tokens) == 4 or one.tokens[-1] == 1
 
 
 def test_vllm_stops_at_every_end_token() -> None:

@@ -35,7 +35,7 @@ from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.own_code import plugins_of
 from rlhf_lab.experiment.plugins import activate_for
 from rlhf_lab.experiment.registry import conf_folder
-from rlhf_lab.experiment.suggestions import require_names, require_overlays
+from rlhf_lab.experiment.suggestions import no_flags, require_names, require_overlays
 from rlhf_lab.models.determinism import deterministic
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
@@ -97,7 +97,7 @@ def require_flags(words: Sequence[str]) -> None:
     parser = get_args_parser()
 
     def refuse(message: str) -> NoReturn:
-        raise UserError(f"{message}: write key=value, group=option, or one of the flags of --help")
+        raise UserError(no_flags(message))
 
     parser.error = refuse
     parser.parse_args(words)

@@ -96,7 +96,7 @@ def episodes_of(
 
 
 def build_reward(
-    options: Any,
+    key: str,
     config: Config,
     tokenizer: Any,
     proxies: Sequence[str],
@@ -104,21 +104,22 @@ def build_reward(
     max_tokens: int = 0,
     by_length: bool = False,
 ) -> Reward:
-    """The reward of a config node; proxies stand in for models without a path. max_tokens: of the
-    references it compares with, 0 for those of training. by_length: see ModelScorer."""
+    """The reward at a node, `reward` or `judge`; proxies stand in for models without a path.
+    max_tokens: of the references it compares with, 0 for those of training. by_length: see
+    ModelScorer."""
     cache = Path(config.output.cache)
     limit = max_tokens or response_tokens(config)
     device = chosen(config.generator.device, "generator.device")
-    return build_scorer(
-        options,
-        RewardContext(config.task, tokenizer, proxies, threads, limit, cache, device, by_length),
+    context = RewardContext(
+        config.task, tokenizer, proxies, threads, limit, cache, device, by_length, key
     )
+    return build_scorer(getattr(config, key), context)
 
 
 def build_proxy(config: Config, sources: Sources, tokenizer: Any) -> Reward:
     """The run's reward as evaluation and validation read it."""
     threads = config.eval.threads
-    return build_reward(config.reward, config, tokenizer, sources.proxies, threads, by_length=True)
+    return build_reward("reward", config, tokenizer, sources.proxies, threads, by_length=True)
 
 
 def build_evaluator(
@@ -141,7 +142,7 @@ def build_evaluator(
         references = reference_groups(prompts, tokenizer, judged_tokens(config), form)
     gold = None
     if has_judge(config):
-        gold = build_reward(config.judge, config, tokenizer, (), threads, judged_tokens(config))
+        gold = build_reward("judge", config, tokenizer, (), threads, judged_tokens(config))
     proxy = build_proxy(config, sources, tokenizer)
     return Evaluator(
         judged=judged,

@@ -18,7 +18,7 @@ from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
 from rlhf_lab.models.without_weights import without_weights
 from rlhf_lab.rewards.model import reads_last_token
-from rlhf_lab.rewards.options import model_paths
+from rlhf_lab.rewards.options import scorers
 from rlhf_lab.training.engines.broadcast_engine import DONE, BroadcastEngine
 from rlhf_lab.training.engines.distributed import Processes, current, together
 from rlhf_lab.training.engines.engine import TrainingEngine
@@ -158,9 +158,9 @@ def build_value_model(
     kind, bins = config.algo.needs.values, config.algo.needs.bins
     if kind is ValueModel.none:
         return None
-    paths = model_paths(config.reward, sources.proxies)
-    if kind is ValueModel.own and paths:
-        model, own_tokenizer, offset = load_reward_model(paths[0])
+    models = scorers("reward", config.reward, sources.proxies)
+    if kind is ValueModel.own and models:
+        model, own_tokenizer, offset = load_reward_model(*models[0])
         is_alike = reads_last_token(model) and model.config.num_labels == 1
         if is_alike and own_tokenizer.get_vocab() == tokenizer.get_vocab():
             return value_model_from(model, offset, bins)

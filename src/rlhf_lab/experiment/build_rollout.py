@@ -66,9 +66,8 @@ def build_worker(config: Config, sources: Sources, policy: Any | None = None) ->
     if isinstance(config.generator, PairsSampling):
         pairs = PairsGenerator(tokenizer, response_tokens(config))
         return RolloutWorker(pairs, PreferenceScorer(config.generator.scores), is_model=False)
-    reward = build_reward(
-        config.reward, config, tokenizer, sources.proxies, config.generator.threads
-    )
+    threads = config.generator.threads
+    reward = build_reward("reward", config, tokenizer, sources.proxies, threads)
     offline = None
     if config.run.offline_share:
         key = pairs_file(config)[1]

@@ -38,6 +38,7 @@ from rlhf_lab.experiment.checks_models import (
     check_lengths,
     check_precision,
     check_proxy,
+    require_readable,
 )
 from rlhf_lab.experiment.checks_pairs import check_offline, check_pairs, unknown_writers
 from rlhf_lab.experiment.checks_prompts import check_prompts
@@ -45,7 +46,7 @@ from rlhf_lab.experiment.checks_references import check_judge, check_references
 from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping, unknown_violations
 from rlhf_lab.experiment.checks_teacher import check_teacher
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.derived import pairs_file
+from rlhf_lab.experiment.derived import pairs_file, trains_proxy
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.runs.secrets import secret_in
@@ -171,9 +172,12 @@ def require_readable_splits(config: Config) -> None:
 
 
 def require_working_parts(config: Config) -> None:
-    """Score one reference answer by every function of the user's own, and begin an episode of the
-    task's environment, so that one that cannot is refused before the first step."""
+    """Score one reference answer by every function of the user's own, begin an episode of the
+    task's environment, and open the models that are read late, so that one that cannot is refused
+    before the first step."""
     require_working_environment(config)
+    if trains_proxy(config):
+        require_readable(config.proxy, "proxy.path")
     examples = config.task.examples(Split.train)
     # Of all columns, so that a refusal names those that there are.
     example = (examples.keeping(None) if isinstance(examples, Columned) else examples)[0]

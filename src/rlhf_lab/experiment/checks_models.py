@@ -15,6 +15,7 @@ from rlhf_lab.experiment.derived import (
 from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.lora import require_peft
 from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.types.errors import UserError
 
 
@@ -52,6 +53,21 @@ def check_precision(config: Config) -> None:
             f"proxy.dtype={model.dtype}: the optimizer of reward models would round its steps to "
             "it, and small ones are lost; pass proxy.dtype=float32, or reward.path=<a trained one>"
         )
+
+
+def require_readable(model: ScratchModel | PretrainedModel, key: str) -> None:
+    """Open config and tokenizer of weights that exist already. Raises UserError, naming the option
+    `key`, where they cannot be read."""
+    if not isinstance(model, PretrainedModel):
+        return
+    # With torch, which the rules are made without.
+    from rlhf_lab.models.causal_lm import load_tokenizer
+    from rlhf_lab.models.gguf import gguf_file
+    from rlhf_lab.models.loading import load_config_of
+
+    load_tokenizer(model, None, key)
+    if not gguf_file(model, key):
+        load_config_of(model.path, key, model.revision)
 
 
 def check_lengths(config: Config) -> None:

@@ -194,11 +194,15 @@ def refuse_keys(prefix: str, node: Any, part: type) -> None:
     known = [f.name for f in dataclasses.fields(part)] if dataclasses.is_dataclass(part) else node
     extra = sorted(set(node) - set(known) - {"hydra"})
     if extra:
-        from rlhf_lab.experiment.suggestions import did_you_mean, near_keys
+        from rlhf_lab.experiment.suggestions import remedy
 
-        question = did_you_mean(near_keys(prefix + extra[0]))
+        name, value = prefix + extra[0], node[extra[0]]
+        while isinstance(value, Mapping) and len(value) == 1:
+            ((inner, value),) = value.items()
+            name = f"{name}.{inner}"
+        question = remedy(name)
         raise UserError(
-            f"{prefix}{extra[0]}={node[extra[0]]} is not an option: "
+            f"{name}={value} is not an option: "
             f"{question}{' ' if question else ''}Choose one of "
             f"{', '.join(prefix + name for name in known)}"
         )

@@ -13,7 +13,7 @@ from rlhf_lab.experiment.build_prompts import build_prompts, examples_of
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.rewards.options import model_paths, parts
+from rlhf_lab.rewards.options import parts, scorers
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pair_sources import GivenPairs
 from rlhf_lab.training.stages.labels import sample_pairs, write_labels
@@ -33,7 +33,7 @@ def make_labels(
     generator = build_generator(
         replace(config, generator=sampling), model, tokenizer, "labels", options.temperature
     )
-    judge = build_reward(config.judge, config, tokenizer, (), options.threads)
+    judge = build_reward("judge", config, tokenizer, (), options.threads)
     weights = Weights(0, dict(model.named_parameters()))
     metrics: dict[str, float] = {}
     total = options.pairs + options.held_out_pairs
@@ -66,12 +66,13 @@ def make_relabelled(
 ) -> dict[str, float]:
     """The user's pairs in the order of the judge."""
     tokenizer, examples = None, {}
-    if paths := model_paths(config.judge, ()):
-        tokenizer = load_tokenizer(PretrainedModel("judge", paths[0]), None, "judge.path")
+    if models := scorers("judge", config.judge, ()):
+        words, key = models[0].vocabulary
+        tokenizer = load_tokenizer(PretrainedModel("judge", words), None, key)
     if any(part.reads_example for part in parts(config.judge)):
         every, read = [*pairs.train, *pairs.held_out], partial(examples_of, config)
         examples = known_examples(config.task, every, read)
-    judge = build_reward(config.judge, config, tokenizer, (), config.labels.threads)
+    judge = build_reward("judge", config, tokenizer, (), config.labels.threads)
     metrics: dict[str, float] = {}
     total = len(pairs.train) + len(pairs.held_out)
     with console.stage("relabel", total=total) as bar:

@@ -16,19 +16,10 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 
 from rlhf_lab.experiment import keys
 from rlhf_lab.experiment.config import NODES
+from rlhf_lab.experiment.other_names import answer_to, option_for
 from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.types.errors import UserError
 
-# Names that manifests, tables and other programs have for what some keys decide together.
-OTHER_NAMES = {
-    "num_rounds": ("run.updates", "run.updates_per_round"),
-    "rounds": ("run.updates", "run.updates_per_round"),
-    "steps": ("run.updates", "sft.steps"),
-    "batch_size": ("run.groups_per_update", "run.group_size"),
-    "learning_rate": ("optim.lr", "sft.lr", "reward_model.lr"),
-    "num_generations": ("run.group_size",),
-    "staleness": ("mode.max_staleness",),
-}
 MOST_NAMES = 4
 # How much less than the nearest name another one may resemble the word.
 MARGIN = 0.1
@@ -63,8 +54,13 @@ def near_keys(name: str) -> list[str]:
         if not dot or one.startswith(f"{node}.")
     }
     close = [ends[end] for end in near_names(last, ends)] or near_names(name, names)
-    known = [*same, *OTHER_NAMES.get(last, ())]
-    return list(dict.fromkeys(known or close))[:MOST_NAMES]
+    return list(dict.fromkeys(same or close))[:MOST_NAMES]
+
+
+def remedy(name: str) -> str:
+    """What to write in place of a name that is no key: what is called so elsewhere, else what it
+    resembles; '' if nothing is known."""
+    return answer_to(name) or did_you_mean(near_keys(name))
 
 
 def config_names() -> list[str]:
@@ -87,14 +83,22 @@ def no_key(name: str) -> str:
             f"{name} is a key of {group}={' or '.join(options)} alone: pass one of these too, or "
             f"++{name}=... in a sweep over {group}"
         )
-    remedy = did_you_mean(near_keys(name)) or "docs/config.md lists all keys"
-    return f"{name} is no key of the config: {remedy}"
+    return f"{name} is no key of the config: {remedy(name) or 'docs/config.md lists all keys'}"
+
+
+def no_flags(complaint: str) -> str:
+    """The refusal of flags that no command has, by the complaint of their parser."""
+    names = re.findall(r"--([\w.-]+)", complaint)
+    if known := [f"{name}: {answer}" for name in names if (answer := answer_to(name))]:
+        return f"--{'; '.join(known)} Write key=value, without dashes"
+    return f"{complaint}: write key=value, group=option, or one of the flags of --help"
 
 
 def no_option(group: str, name: str, options: Iterable[str]) -> str:
     """The refusal of a name that is no option of a group."""
     known = sorted(options)
-    question = did_you_mean(near_names(name, known))
+    found = [one for one in option_for(group.partition("@")[0], name) if one in known]
+    question = did_you_mean(found or near_names(name, known))
     return " ".join(
         part
         for part in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from rlhf_lab.runs.reading import MEBIBYTE, Unreadable, read_json
 from rlhf_lab.types.errors import UserError
 
 CONFIG = "config.json"
+ADAPTERS = "adapter_config.json"
 CONFIG_BYTES = 16 * MEBIBYTE
 WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")
 REMEDY = "pass a folder made by save_pretrained"
+# OWNER/NAME or NAME, and perhaps @REVISION.
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@.+)?")
 # Whole numbers from 1 on, as most families of transformers call them, and those of GPT-2.
 WIDTH = ("hidden_size", "n_embd", "d_model")
 # A layer, a token and a neuron each have a weight or more for every unit of the width.
@@ -40,10 +44,18 @@ def require_files(path: str, key: str) -> None:
 
 
 def require_config(path: str, key: str) -> None:
-    """Refuse a local folder without a config, or with one whose sizes cannot be."""
+    """Refuse a local folder without a config, or with one whose sizes cannot be, and a path that no
+    name on the hub could be and that leads to no folder."""
     folder = Path(path)
     if not folder.is_dir():
+        if path.startswith(".") or not HUB_NAME.fullmatch(path):
+            raise UserError(f"{key}={path}: there is no such folder: {REMEDY}, or a hub name")
         return
+    if (folder / ADAPTERS).is_file() and not (folder / CONFIG).is_file():
+        raise UserError(
+            f"{key}={path} holds adapters of peft without their model: merge them into it "
+            "(merge_and_unload of peft) and pass the folder where save_pretrained wrote that"
+        )
     if not (folder / CONFIG).is_file():
         raise UserError(f"{key}={path} has no {CONFIG}: {REMEDY}")
     try:

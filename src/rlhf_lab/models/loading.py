@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
@@ -18,6 +18,7 @@ from rlhf_lab.models.folders import require_config, require_files
 from rlhf_lab.models.layer_stack import stack_of
 from rlhf_lab.models.quiet import first_line, quiet_transformers
 from rlhf_lab.models.sampling import end_tokens
+from rlhf_lab.models.weight_names import weight_names
 from rlhf_lab.models.without_weights import WithoutWeights
 from rlhf_lab.runs.memory import is_shortage
 from rlhf_lab.runs.reading import REASON, is_parsers
@@ -56,12 +57,30 @@ def load_weights_of(kind: Any, path: str, key: str, revision: str = "", **option
     with parsed(path, key):
         model, loading = kind.from_pretrained(name, output_loading_info=True, **where, **options)
     if missing := sorted(loading["missing_keys"]):
-        raise UserError(
-            f"{key}={path} holds no weights for {', '.join(missing[:3])}, which would be drawn at "
-            f"random: pass {key}=<a model saved as {kind.__name__.removeprefix('AutoModelFor')}>"
-        )
+        raise no_weights(kind, missing, path, key)
     require_finite(model, path, key)
     return model
+
+
+def require_head(kind: Any, model: Any, path: str, key: str) -> None:
+    """Refuse files without weights for the head of a model, by their headers alone. model: of
+    `shape_of`. Files whose names are known only once they are read as a whole are not refused."""
+    name, where = located(path)
+    with parsed(path, key):
+        found = weight_names(name, where)
+    body = f"{model.base_model_prefix}."
+    head = [one for one, _ in model.named_parameters() if not one.startswith(body)]
+    missing = [one for one in head if not any(saved.endswith(one) for saved in found or head)]
+    if missing:
+        raise no_weights(kind, missing, path, key)
+
+
+def no_weights(kind: Any, missing: Sequence[str], path: str, key: str) -> UserError:
+    """The refusal of files without some of a model's weights."""
+    return UserError(
+        f"{key}={path} holds no weights for {', '.join(missing[:3])}, which would be drawn at "
+        f"random: pass {key}=<a model saved as {kind.__name__.removeprefix('AutoModelFor')}>"
+    )
 
 
 def require_finite(model: Any, path: str, key: str) -> None:
@@ -125,11 +144,24 @@ def shape_of(kind: Any, config: Any, path: str, key: str, **options: Any) -> Any
 
 
 def no_tokenizer(path: str, key: str, why: str) -> UserError:
-    """The refusal of a model without a tokenizer."""
+    """The refusal of a model without a tokenizer. Those of reward models may be elsewhere."""
+    remedy = f"pass {key}=<folder where model and tokenizer were saved by save_pretrained>"
+    if is_of_scorer(key):
+        remedy = f"pass {tokenizer_key(key)}=<hub name or folder of its tokenizer>"
     return UserError(
         f"{key}={path} has no tokenizer that could be loaded as a folder or from the hub ({why}): "
-        f"pass {key}=<folder where model and tokenizer were saved by save_pretrained>"
+        f"{remedy}"
     )
+
+
+def is_of_scorer(key: str) -> bool:
+    """Whether the model that an option names scores samples."""
+    return key.startswith(("reward", "judge"))
+
+
+def tokenizer_key(key: str) -> str:
+    """The option that names the tokenizer of a reward model, by that which names the model."""
+    return f"{key.rpartition('.')[0]}.tokenizer"
 
 
 def not_loadable(path: str, key: str, error: BaseException) -> UserError:
@@ -145,7 +177,7 @@ def not_loadable(path: str, key: str, error: BaseException) -> UserError:
             "is not run: save the model again as safetensors, where you trust it"
         )
     what = "is damaged" if isinstance(error, SafetensorError) else "could not be loaded"
-    known = "" if key.startswith("reward") else ", or model=smollm2_135m, which needs no hub"
+    known = "" if is_of_scorer(key) else ", or model=smollm2_135m, which needs no hub"
     return UserError(
         f"{key}={path} {what} as a folder or from the hub ({reason(error)}): pass "
         f"{key}=<local folder made by save_pretrained>{known}"
@@ -167,7 +199,7 @@ def require_vocabulary(model: Any, tokenizer: Any, path: str, key: str) -> None:
     if outside:
         text, token = max(outside.items(), key=lambda pair: pair[1])
         raise UserError(
-            f"{key}={path}: its tokenizer has {len(outside)} tokens beyond the {rows} rows of its "
+            f"{key}={path}: its tokenizer has {len(outside)} tokens beyond the {rows} rows of the "
             f"model's embedding, up to {text!r} = {token}: pass a folder whose model and tokenizer "
             "belong together"
         )

@@ -10,12 +10,15 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from rlhf_lab.models.causal_lm import save_folder, settled
+from rlhf_lab.models.folders import require_files
 from rlhf_lab.models.loading import (
     load_config_of,
     load_tokenizer_of,
     load_weights_of,
+    require_head,
     require_vocabulary,
     shape_of,
+    tokenizer_key,
 )
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.types.errors import UserError
@@ -43,17 +46,37 @@ def save_reward_model(model: Any, tokenizer: Any, folder: Path, offset: float) -
     save_folder(model, tokenizer, folder)
 
 
-def load_reward_model(path: str, key: str = "reward.path") -> tuple[Any, Any, float]:
+def load_reward_model(
+    path: str, key: str = "reward.path", tokenizer: str = ""
+) -> tuple[Any, Any, float]:
     """Model in eval mode, tokenizer, and the offset to subtract from its scores (0 if none).
 
     Any sequence-classification model. Refuses one without weights for its head (the head would be
-    drawn at random), and one whose tokenizer has tokens without an embedding. path: a
-    folder, or a hub name with or without @REVISION. key: the option that named it.
+    drawn at random), and one whose tokenizer has tokens without an embedding. path, tokenizer: a
+    folder, or a hub name with or without @REVISION; the tokenizer is beside the model if none is
+    named. key: the option that named the model.
     """
     model = load_weights_of(AutoModelForSequenceClassification, path, key)
-    tokenizer = load_tokenizer_of(path, key)
-    require_vocabulary(model, tokenizer, path, key)
-    return settled(model), tokenizer, offset_of(model, path, key)
+    own_tokenizer = scorer_tokenizer(model, path, key, tokenizer)
+    return settled(model), own_tokenizer, offset_of(model, path, key)
+
+
+def open_reward_model(path: str, key: str, tokenizer: str = "") -> tuple[Any, Any]:
+    """The model without weights, and its tokenizer: `load_reward_model` for who must know in
+    seconds whether it could be read. What the weights alone show is refused later."""
+    require_files(path, key)
+    model = reward_model_shape(path, key)
+    require_head(AutoModelForSequenceClassification, model, path, key)
+    offset_of(model, path, key)
+    return model, scorer_tokenizer(model, path, key, tokenizer)
+
+
+def scorer_tokenizer(model: Any, path: str, key: str, tokenizer: str) -> Any:
+    """The tokenizer of a reward model, every token of which has an embedding."""
+    named = (tokenizer, tokenizer_key(key)) if tokenizer else (path, key)
+    found = load_tokenizer_of(*named)
+    require_vocabulary(model, found, *named)
+    return found
 
 
 def for_scores(model: Any, device: torch.device) -> Any:
@@ -85,15 +108,17 @@ def reward_model_shape(path: str, key: str = "reward.path") -> Any:
     return shape_of(AutoModelForSequenceClassification, load_config_of(path, key), path, key)
 
 
-def chosen_label(model: Any, path: str, label: int) -> int:
-    """Index of the logit that is the reward; -1 is the only one. Raises UserError if ambiguous."""
+def chosen_label(model: Any, path: str, label: int, key: str = "reward.path") -> int:
+    """Index of the logit that is the reward; -1 is the only one. Raises UserError if ambiguous.
+    key: the option that named the model."""
     count = int(model.config.num_labels)
     if label == -1 and count == 1:
         return 0
     if not 0 <= label < count:
         names = ", ".join(f"{place} {name}" for place, name in model.config.id2label.items())
+        option = f"{key.rpartition('.')[0]}.label"
         raise UserError(
-            f"reward.label={label}, but reward.path={path} has {count} labels ({names}): pass "
-            "reward.label=<number of the one whose logit is the reward>"
+            f"{option}={label}, but {key}={path} has {count} labels ({names}): pass {option}="
+            "<number of the one whose logit is the reward>"
         )
     return label

@@ -22,7 +22,7 @@ from rlhf_lab.rewards.judge.calls import JudgeCalls
 from rlhf_lab.rewards.judge.options import EndpointReward
 from rlhf_lab.rewards.judge.scorer import JudgeScorer
 from rlhf_lab.rewards.limited import SampleScorer
-from rlhf_lab.rewards.model import CPU, ModelScorer, reads_last_token
+from rlhf_lab.rewards.model import CPU, ModelScorer, reads_last_token, require_token_scores
 from rlhf_lab.rewards.model_options import LearnedReward, ModelReward
 from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import RewardOptions, reads_tokens
@@ -44,7 +44,8 @@ class RewardContext:
 
     tokenizer: the policy's. proxies: folders of the proxies that the pipeline trained, which stand
     in for models that no path names. response_limit: in tokens. cache: folder of all products.
-    device: where reward models run that name none. by_length: see ModelScorer.
+    device: where reward models run that name none. by_length: see ModelScorer. key: where the
+    options are mounted.
     """
 
     task: Task
@@ -55,12 +56,17 @@ class RewardContext:
     cache: Path
     device: torch.device = CPU
     by_length: bool = False
+    key: str = "reward"
 
     def device_of(self, options: ModelReward | StepsReward) -> torch.device:
         """Where a reward model runs. Raises UserError for a device that is not here."""
         if options.device == AUTO:
             return self.device
-        return chosen(options.device, "reward.device")
+        return chosen(options.device, f"{self.key}.device")
+
+    def at(self, name: str) -> RewardContext:
+        """The same for a term."""
+        return replace(self, key=f"{self.key}.terms.{name}")
 
     def reference_for(self, options: RewardOptions) -> Callable[[Group], Sample]:
         """Gives the reference answer to a group's prompt, as the reward of these options reads
@@ -108,11 +114,16 @@ def build_function(options: FunctionReward, context: RewardContext) -> Reward:
 
 
 def build_model(options: ModelReward, context: RewardContext) -> Reward:
-    path = options.path or context.proxies[0]
-    model, own_tokenizer, offset = load_reward_model(path)
-    labelled = replace(options, label=chosen_label(model, path, options.label))
+    return build_member(options, options.path or context.proxies[0], context, "path")
+
+
+def build_member(options: ModelReward, path: str, context: RewardContext, name: str) -> Reward:
+    """The reward of a model that the option `name` names, or the pipeline trained."""
+    key = f"{context.key}.{name}"
+    model, own_tokenizer, offset = load_reward_model(path, key, options.tokenizer)
+    labelled = replace(options, label=chosen_label(model, path, options.label, key))
     if options.chat:
-        encode = chat_encoder(own_tokenizer, path)
+        encode = chat_encoder(own_tokenizer, path, key)
     else:
         encode = encoder(context.tokenizer, own_tokenizer, reads_last_token(model))
     device = context.device_of(options)
@@ -123,31 +134,31 @@ def build_ensemble(options: EnsembleReward, context: RewardContext) -> Reward:
     names = [f.name for f in fields(LearnedReward) if f.name != "name"]
     shared = {name: getattr(options, name) for name in names}
     paths = options.model_paths(context.proxies)
-    members = [build_model(ModelReward(path=path, **shared), context) for path in paths]
+    members = [
+        build_member(ModelReward(path=path, **shared), path, context, options.paths_key)
+        for path in paths
+    ]
     return EnsembleScorer(options, members)
 
 
 def build_steps(options: StepsReward, context: RewardContext) -> Reward:
-    model, own_tokenizer, offset = load_reward_model(options.path)
-    if not reads_last_token(model) or model.config.num_labels != 1:
-        raise UserError(
-            f"reward.path={options.path}: it has no single score for every token; pass a decoder "
-            "saved as sequence classification with one label"
-        )
+    key = f"{context.key}.path"
+    model, own_tokenizer, offset = load_reward_model(options.path, key, options.tokenizer)
+    require_token_scores(model, options.path, key)
     decode = TextFrame(context.tokenizer).text
-    read = steps_encoder(context.tokenizer, own_tokenizer, options.path, decode)
+    read = steps_encoder(context.tokenizer, own_tokenizer, options.path, key, decode)
     device = context.device_of(options)
     return StepsScorer(model, offset, options, decode, read, context.threads, device)
 
 
 def build_combined(options: CombinedReward, context: RewardContext) -> Reward:
-    terms = {name: build_scorer(term, context) for name, term in options.terms.items()}
+    terms = {name: build_scorer(term, context.at(name)) for name, term in options.terms.items()}
     return CombinedScorer(options, terms, context.reference_for(options))
 
 
 def build_per_task(options: PerTaskReward, context: RewardContext) -> Reward:
     return PerTaskScorer(
-        {name: build_scorer(term, context) for name, term in options.terms.items()}
+        {name: build_scorer(term, context.at(name)) for name, term in options.terms.items()}
     )
 
 

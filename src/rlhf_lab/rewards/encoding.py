@@ -31,25 +31,29 @@ def encoder(policy_tokenizer: Any, reward_tokenizer: Any, ends_with_eos: bool = 
     return functools.partial(as_text, reward_tokenizer)
 
 
-def chat_encoder(reward_tokenizer: Any, path: str) -> Encode:
-    """Reading through the tokenizer's chat template. Raises UserError if it has none."""
+def chat_encoder(reward_tokenizer: Any, path: str, key: str = "reward.path") -> Encode:
+    """Reading through the tokenizer's chat template. Raises UserError if it has none. key: the
+    option that named the model."""
     if not reward_tokenizer.chat_template:
+        option = f"{key.rpartition('.')[0]}.chat"
         raise UserError(
-            f"reward.chat=true, but the tokenizer of reward.path={path} has no chat template: pass "
-            "reward.chat=false, or a reward model that was trained on chats"
+            f"{option}=true, but the tokenizer of {key}={path} has no chat template: pass "
+            f"{option}=false, or a reward model that was trained on chats"
         )
     return functools.partial(as_chat, reward_tokenizer)
 
 
-def steps_encoder(policy_tokenizer: Any, reward_tokenizer: Any, path: str, decode: Any) -> Read:
+def steps_encoder(
+    policy_tokenizer: Any, reward_tokenizer: Any, path: str, key: str, decode: Any
+) -> Read:
     """How a reward model of steps reads a sample, and where in it the steps end. Raises UserError
     for a tokenizer of another vocabulary that does not map tokens to text positions."""
     if policy_tokenizer.get_vocab() == reward_tokenizer.get_vocab():
         return steps_as_tokens
     if not reward_tokenizer.is_fast:
         raise UserError(
-            f"reward.path={path}: its tokenizer cannot tell which token stands where in a "
-            "text, and its vocabulary is not the policy's; choose a model with a fast tokenizer"
+            f"{key}={path}: its tokenizer cannot tell which token stands where in a text,"
+            "  and its vocabulary is not the policy's; choose a model with a fast tokenizer"
         )
     return functools.partial(steps_as_text, reward_tokenizer, decode)
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from rlhf_lab.rewards.model_options import LearnedReward
 from rlhf_lab.types import limits
@@ -56,6 +57,8 @@ class EnsembleReward(LearnedReward):
         source="arXiv:2310.02743, eq. 4",
     )
 
+    paths_key: ClassVar[str] = "paths"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.size < 2:
@@ -67,6 +70,10 @@ class EnsembleReward(LearnedReward):
     @property
     def size(self) -> int:
         return len(self.paths) or self.members
+
+    @property
+    def named(self) -> list[str]:
+        return self.paths
 
     @property
     def num_proxies(self) -> int:

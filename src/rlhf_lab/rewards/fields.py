@@ -14,6 +14,14 @@ def label() -> int:
     return limits.count(-1, least=0, also={-1: "for the only one"}, about=about)
 
 
+def tokenizer() -> str:
+    """Where the tokenizer of a reward model is."""
+    about = (
+        "Hub name or folder of the reward model's tokenizer; empty takes the one beside the model."
+    )
+    return limits.option("", about=about)
+
+
 def chat() -> bool:
     """How a reward model reads a sample."""
     about = "Whether prompt and response are read as messages of the reward model's chat template."

@@ -78,6 +78,15 @@ def reads_last_token(model: Any) -> bool:
     return hasattr(model, "score")
 
 
+def require_token_scores(model: Any, path: str, key: str) -> None:
+    """Refuse a model that does not score every token by one number."""
+    if not reads_last_token(model) or model.config.num_labels != 1:
+        raise UserError(
+            f"{key}={path}: it has no single score for every token; pass a decoder saved as "
+            "sequence classification with one label"
+        )
+
+
 def scores_of(model: Any, rows: Sequence[Sequence[int]], size: int, label: int = 0) -> Tensor:
     """The reward of each row, B, `size` rows at a time."""
     starts = range(0, len(rows), size)
@@ -100,7 +109,7 @@ def require_room(model: Any, rows: Sequence[Sequence[int]]) -> None:
         raise UserError(
             f"a sample of {longest} tokens does not fit the {context} positions of the reward "
             "model: lower task.max_prompt_tokens or generator.max_new_tokens, or choose another "
-            "reward.path"
+            "model"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from rlhf_lab.types import limits
 from rlhf_lab.types.samples import Example
@@ -64,9 +64,34 @@ def num_proxies(options: RewardOptions) -> int:
     return max(int(part.num_proxies) for part in parts(options))
 
 
-def model_paths(options: RewardOptions, proxies: Sequence[str]) -> list[str]:
-    """The reward models of a reward and its terms that score whole samples."""
-    return [path for part in parts(options) for path in part.model_paths(proxies)]
+class Scorer(NamedTuple):
+    """A reward model of whole samples. key: the option that names it. tokenizer: where that is, ''
+    beside the model."""
+
+    path: str
+    key: str
+    tokenizer: str
+
+    @property
+    def vocabulary(self) -> tuple[str, str]:
+        """Where its tokenizer is, and the option that names that."""
+        if not self.tokenizer:
+            return self.path, self.key
+        return self.tokenizer, f"{self.key.rpartition('.')[0]}.tokenizer"
+
+
+def scorers(key: str, options: RewardOptions, proxies: Sequence[str]) -> list[Scorer]:
+    """The reward models of a reward and its terms that score whole samples. key: where the reward
+    is mounted."""
+    return [
+        Scorer(
+            path,
+            f"{place}.{getattr(part, 'paths_key', 'path')}",
+            str(getattr(part, "tokenizer", "")),
+        )
+        for place, part in named_parts(key, options)
+        for path in part.model_paths(proxies)
+    ]
 
 
 def reads_tokens(options: RewardOptions) -> bool:
@@ -77,4 +102,4 @@ def reads_tokens(options: RewardOptions) -> bool:
 def scoring_paths(options: RewardOptions, proxies: Sequence[str]) -> list[str]:
     """All reward models that score a reward's samples, those of single steps among them."""
     steps = [path for part in parts(options) for path in part.step_model_paths()]
-    return model_paths(options, proxies) + steps
+    return [one.path for one in scorers("reward", options, proxies)] + steps

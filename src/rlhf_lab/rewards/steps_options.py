@@ -9,6 +9,7 @@ from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import Example
 
 
 class Refine(StrEnum):
@@ -32,6 +33,7 @@ class StepsReward(RewardOptions):
             "probability that the step it has just read is right."
         ),
     )
+    tokenizer: str = fields.tokenizer()
     separator: str = limits.option("\\n", about="Text that ends a step; \\n is the end of a line.")
     max_steps: int = limits.count(
         32, most=10**6, about="Most steps of a response; what follows belongs to the last step."
@@ -66,6 +68,14 @@ class StepsReward(RewardOptions):
                 f"{key}.path='': name the model that scores steps, the hub name or folder of a "
                 "sequence-classification model with one label"
             )
+
+    def require_working(self, key: str, example: Example) -> None:
+        # With torch, which options are made without.
+        from rlhf_lab.models.reward_model import open_reward_model
+        from rlhf_lab.rewards.model import require_token_scores
+
+        model, _ = open_reward_model(self.path, f"{key}.path", self.tokenizer)
+        require_token_scores(model, self.path, f"{key}.path")
 
     @property
     def mark(self) -> str:

@@ -130,6 +130,8 @@ ADDED: dict[str, Any] = {
     "task.long_references": "cut_with_end",
     "reward.special_tokens": False,
     "judge.special_tokens": False,
+    "reward.tokenizer": "",
+    "judge.tokenizer": "",
     "fork.parent": "",
     "fork.round": 0,
     "fork.without_rows": [],

@@ -98,7 +98,7 @@ def check_config(context: Context, config: Config, checked: set[str]) -> None:
     check(config)
     if context.layout:
         check_trainers(config, context.layout.trainers)
-    data = config_hash({"task": plain(config.task), "reward": plain(config.reward)})
+    data = config_hash({key: plain(getattr(config, key)) for key in ("task", "reward", "judge")})
     if data not in checked:
         require_readable_splits(config)
         require_working_parts(config)
