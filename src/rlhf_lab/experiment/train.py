@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
@@ -66,13 +66,15 @@ def learn(
     should_stop: Callable[[], bool] = lambda: False,
     state: Callable[[Snapshot | None], Snapshot | None] = lambda found: found,
     finishes_chunks: bool = False,
+    note: Callable[[Mapping[str, Any]], None] = lambda _: None,
 ) -> Weights:
     """Train the policy from the newest checkpoint of the output, or from the beginning. Returns
     the last weights.
 
     model: the policy at version 0; training changes it. The only files that are read or written
     are those of the output, of the reward models and of a teacher. state(checkpoint): what is gone
-    on from. finishes_chunks: whether a pause waits for all chunks on their way.
+    on from. finishes_chunks: whether a pause waits for all chunks on their way. note: records
+    facts about the run.
     """
     keep_freed_memory()
     torch.set_num_threads(config.engine.threads)
@@ -93,6 +95,7 @@ def learn(
         stack.enter_context(deterministic(config.deterministic))
         hooks, wall = stack.enter_context(output.opened(begin))
         stack.enter_context(pipe)
+        note({"generation": list(pipe.notes)})
         values = build_value_model(config, sources, model, tokenizer)
         ledger = new_ledger(config, sources, model, values, teacher)
         if start:
