@@ -235,7 +235,7 @@ def test_a_model_that_is_not_known_is_decoded_by_transformers() -> None:
     config = GPT2Config(vocab_size=50, n_positions=32, n_embd=16, n_layer=1, n_head=2, **SPECIAL)
     model = GPT2LMHeadModel(config).eval()
     assert isinstance(decoder_of(model, Decode.auto)[0], PlainDecoder)
-    with pytest.raises(UserError, match="does not know GPT2LMHeadModel"):
+    with pytest.raises(UserError, match="GPT2LMHeadModel"):
         decoder_of(model, Decode.lean)
     windowed = Qwen2ForCausalLM(
         Qwen2Config(
