@@ -10,6 +10,9 @@ from rlhf_lab.types.data import Metrics
 ZEROED = "correction/zeroed"
 # Share of the tokens above which a correction leaves most of a round out.
 MOSTLY = 0.5
+KEPT = "update/adapters_kept"
+# Share of the adapters' update of which the rest is too much to lose.
+NEARLY_ALL = 0.99
 
 
 @dataclass
@@ -26,6 +29,14 @@ class RoundWarnings:
 
     def __call__(self, metrics: Metrics, round_: int) -> None:
         self.log(metrics, round_)
+        kept = metrics.get(KEPT, 1.0)
+        if kept < NEARLY_ALL:
+            self._report_once(
+                KEPT,
+                f"{1 - kept:.0%} of the weights that the adapters change are as before once the "
+                f"generator has rounded them, in round {round_} (metric {KEPT}): its samples are "
+                "not of the policy that is trained; pass generator.dtype=float32",
+            )
         zeroed = metrics.get(ZEROED, 0.0)
         if zeroed > MOSTLY:
             self._report_once(

@@ -18,7 +18,13 @@ from rlhf_lab.experiment.checks import warnings
 from rlhf_lab.experiment.checks_devices import idle_cores
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import num_devices, probe_every, reference_groups, response_tokens
+from rlhf_lab.experiment.derived import (
+    num_devices,
+    probe_every,
+    reference_groups,
+    response_tokens,
+    sampling_of,
+)
 from rlhf_lab.experiment.empty_updates import NothingTrained
 from rlhf_lab.experiment.round_warnings import RoundWarnings
 from rlhf_lab.experiment.sources import Sources
@@ -143,7 +149,7 @@ def report_packing(job: EngineJob, report: Callable[[str], None]) -> None:
 def mismatch_limit(config: Config, policy_dtype: str) -> MismatchLimit | None:
     """How far generator and trainer may be apart; None where the config makes them differ, by
     rounding, kernels or precision. policy_dtype: of its weights."""
-    generator, device = config.generator, chosen(config.engine.device).type
+    generator, device = sampling_of(config), chosen(config.engine.device).type
     is_comparable = generator.draws_samples and not generator.has_own_kernels
     if not is_comparable or generator.round_weights is not RoundWeights.none:
         return None
