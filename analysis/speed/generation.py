@@ -50,7 +50,7 @@ FAMILIES = {
 SHAPE = {
     "hidden_size": 256,
     "intermediate_size": 768,
-    "num_hidden_layers": 8,
+    "num_hidden_layers": 4,
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
     "head_dim": 32,

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import sampling_of
@@ -205,7 +206,8 @@ def test_versions_of_adapters_keep_updates_that_half_precision_would_lose(
     dtype: str, make_config: MakeConfig, tmp_path: Path
 ) -> None:
     config = halves(make_config, tmp_path, f"engine.dtype={dtype}")
-    policy = cast(SingleBackend, (engine := engine_of(config)[0])._backend)._networks.policy
+    engine = build_engine(config, load_policy(cast(PretrainedModel, config.model), None, 0)[0])
+    policy = cast(SingleBackend, engine._backend)._networks.policy
     frozen = {name: p.clone() for name, p in policy.named_parameters() if not p.requires_grad}
     part, start = weighted(engine_of(config)[1], config), engine.weights(0)
     for _ in range(50):

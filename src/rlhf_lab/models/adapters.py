@@ -171,19 +171,19 @@ def merged_weight(model: Any, name: str) -> Tensor:
 
 def kept_share(model: Any, dtype: torch.dtype) -> float:
     """Share of the weights that adapters change which still differ from those below the adapters
-    once both are rounded to a type. Of large matrices some rows are counted."""
+    once both are rounded to a type. Of each matrix, O by I, N rows are counted."""
     kept, changed = [], []
     with torch.no_grad():
         for module in adapted_modules(model).values():
             whole = module.get_base_layer().weight
             rows_OI = whole.T if module.fan_in_fan_out else whole
             every = max(1, len(rows_OI) // COUNTED_ROWS)
-            up_OR = module.lora_B[ADAPTER].weight[::every]
-            delta_OI = module.scaling[ADAPTER] * up_OR @ module.lora_A[ADAPTER].weight
-            base_OI = rows_OI[::every].float()
-            differs_OI = (base_OI + delta_OI).to(dtype) != base_OI.to(dtype)
-            kept.append((differs_OI & (delta_OI != 0)).sum())
-            changed.append((delta_OI != 0).sum())
+            up_NR = module.lora_B[ADAPTER].weight[::every]
+            delta_NI = module.scaling[ADAPTER] * up_NR @ module.lora_A[ADAPTER].weight
+            base_NI = rows_OI[::every].float()
+            differs_NI = (base_NI + delta_NI).to(dtype) != base_NI.to(dtype)
+            kept.append((differs_NI & (delta_NI != 0)).sum())
+            changed.append((delta_NI != 0).sum())
     total = float(torch.stack(changed).sum())
     return float(torch.stack(kept).sum()) / total if total else 1.0
 
