@@ -115,8 +115,10 @@ def engine_job(
 ) -> EngineJob:
     """The engine that a run trains by. It owns model, values and teacher once it is built."""
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
+    drawn_in = torch.float32
     if config.model.lora_rank:
         model = with_adapters(model, config.model.lora, config.seed)
+        drawn_in = torch_dtype(precision(config)["generator"]["dtype"])
     device = training_device(config.engine.device, current())
     passes = (
         config.generator.temperature,
@@ -135,7 +137,7 @@ def engine_job(
         use,
         model.config.hidden_size,
         teacher=frozen,
-        drawn_in=torch_dtype(precision(config)["generator"]["dtype"]),
+        drawn_in=drawn_in,
     )
 
 
