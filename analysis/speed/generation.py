@@ -230,6 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(quiet=False)
     found = measure(given.out, given.models, given.threads, given.repeats)
     console.table("generation, batch 64", COLUMNS, [row(speed) for speed in found])
+    given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / "bench_generation.json"
     path.write_text(json.dumps([asdict(speed) for speed in found], indent=1), encoding="utf-8")
     console.print(f"wrote {path}")
