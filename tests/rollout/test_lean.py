@@ -18,11 +18,16 @@ from transformers import (
     GPTNeoXForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 from rlhf_lab.models.last_columns import per_query
+from rlhf_lab.models.layer_stack import unknown_part
 from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.generators import packed_products
 from rlhf_lab.rollout.generators.decoders import decoder_of
@@ -57,6 +62,7 @@ def models(kind: str) -> Any:
         "neox whole": lambda: neox(rotary_pct=1.0, tie_word_embeddings=True),
         "llama": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED, **SPECIAL, head_dim=12)),
         "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**GROUPED, **SPECIAL)),
+        "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**GROUPED, **SPECIAL, head_dim=12)),
     }[kind]()
     for parameter in made.parameters():
         # Away from the tiny initial weights, at which any attention would look alike.
@@ -64,7 +70,7 @@ def models(kind: str) -> Any:
     return made.eval()
 
 
-KINDS = ("neox", "neox in sequence", "neox whole", "llama", "qwen2")
+KINDS = ("neox", "neox in sequence", "neox whole", "llama", "qwen2", "qwen3")
 
 
 class Words:
@@ -216,11 +222,11 @@ def test_a_model_that_does_something_else_is_found_out() -> None:
     assert isinstance(decoder_of(model, Decode.auto)[0], LeanDecoder)
     # Something that only the model's own forward runs.
     model.model.layers[0].register_forward_hook(lambda *given: given[2] * 1.05)
-    with pytest.raises(UserError, match=r"generator\.decode=transformers"):
+    with pytest.raises(UserError, match=r"generator\.decode=auto"):
         decoder_of(model, Decode.lean)
     decoder, note = decoder_of(model, Decode.auto)
     assert isinstance(decoder, PlainDecoder)
-    assert note.endswith("transformers decodes instead")
+    assert "generator.decode=auto" in note and "LlamaForCausalLM" in note
     made = HFGenerator(model, Words(), HFSampling(), 4, functools.partial(uniforms, 5))
     assert [made.report().notes, made.report().notes] == [(note,), ()]
 
@@ -229,7 +235,7 @@ def test_a_model_that_is_not_known_is_decoded_by_transformers() -> None:
     config = GPT2Config(vocab_size=50, n_positions=32, n_embd=16, n_layer=1, n_head=2, **SPECIAL)
     model = GPT2LMHeadModel(config).eval()
     assert isinstance(decoder_of(model, Decode.auto)[0], PlainDecoder)
-    with pytest.raises(UserError, match="does not know GPT2LMHeadModel"):
+    with pytest.raises(UserError, match="GPT2LMHeadModel"):
         decoder_of(model, Decode.lean)
     windowed = Qwen2ForCausalLM(
         Qwen2Config(
@@ -237,6 +243,28 @@ def test_a_model_that_is_not_known_is_decoded_by_transformers() -> None:
         )
     )
     assert lean_decoder(windowed) is None
+
+
+def test_the_reason_for_a_slower_loop_is_named() -> None:
+    """A class or an attention that is not known, by what the reader can look up."""
+    size = GROUPED | SPECIAL
+    dynamic = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    reasons = {
+        "GPT2LMHeadModel": GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=2)),
+        "4 tokens": MistralForCausalLM(MistralConfig(**size, sliding_window=4)),
+        "dynamic": LlamaForCausalLM(LlamaConfig(**size, rope_parameters=dynamic)),
+        "": MistralForCausalLM(MistralConfig(**size, sliding_window=None)),
+    }
+    for reason, model in reasons.items():
+        found = unknown_part(model)
+        assert reason in found and bool(reason) == bool(found)
+        assert (lean_decoder(model) is None) == bool(reason)
+
+
+def test_a_class_of_the_user_is_not_taken_for_its_parent() -> None:
+    own = type("LlamaForCausalLM", (LlamaForCausalLM,), {"__module__": "mine.modeling_llama"})
+    model = own(LlamaConfig(**GROUPED, **SPECIAL))
+    assert lean_decoder(model) is None and lean_decoder(models("llama")) is not None
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

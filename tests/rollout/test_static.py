@@ -16,7 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.generators import decoders
-from rlhf_lab.rollout.generators.decoders import decoder_of, known_decoder
+from rlhf_lab.rollout.generators.decoders import decoder_of, faster_decoder, faster_loop
 from rlhf_lab.rollout.generators.draw import BLOCK, draw, drawn
 from rlhf_lab.rollout.generators.graphs import Replays
 from rlhf_lab.rollout.generators.hf import HFGenerator
@@ -206,13 +206,15 @@ def test_the_choice_of_the_loop_follows_the_device(monkeypatch: pytest.MonkeyPat
     model = models("neox")
     assert isinstance(decoder_of(model, Decode.auto)[0], LeanDecoder)
     assert isinstance(decoder_of(model, Decode.static)[0], StaticDecoder)
-    on_gpu = SimpleNamespace(device=torch.device("cuda"), config=model.config)
+    on_gpu: Any = SimpleNamespace(device=torch.device("cuda"), config=model.config)
     monkeypatch.setattr(decoders, "static_decoder", lambda model: ("static", model))
-    chosen: Any = known_decoder(on_gpu, Decode.auto)
-    assert chosen == ("static", on_gpu)
+    monkeypatch.setattr(decoders, "distance", lambda *_: 0.0)
+    loop = faster_loop(on_gpu, Decode.auto)
+    found: Any = faster_decoder(on_gpu, loop)
+    assert found == (("static", on_gpu), "")
     monkeypatch.undo()
-    assert known_decoder(GPT2LMHeadModel(tiny_gpt2()), Decode.static) is None
-    with pytest.raises(UserError, match=r"generator\.decode=static: .*does not know GPT2"):
+    assert faster_decoder(GPT2LMHeadModel(tiny_gpt2()), Decode.static)[0] is None
+    with pytest.raises(UserError, match=r"generator\.decode=static: .*GPT2LMHeadModel"):
         decoder_of(GPT2LMHeadModel(tiny_gpt2()), Decode.static)
 
 

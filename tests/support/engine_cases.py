@@ -19,6 +19,7 @@ from rlhf_lab.models.batching import collate, token_weights
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.value_model import value_model_like
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.engines import microbatches
 from rlhf_lab.training.engines.engine import TrainingEngine
@@ -92,7 +93,7 @@ def engine(
         optim=optim,
         algo=ALGOS[algo],
         model=replace(TINY, lora_rank=lora_rank),
-        generator=SimpleNamespace(temperature=0.7),
+        generator=HFSampling(temperature=0.7),
         seed=3,
     )
     return build.build_engine(config, trained, values)

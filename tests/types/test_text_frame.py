@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from rlhf_lab.experiment.build_prompts import prompt_reader
 from rlhf_lab.experiment.data_examples import frame_lines
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer
 from rlhf_lab.models.loading import load_tokenizer_of
@@ -232,6 +233,30 @@ def test_rows_begin_with_bos_as_the_option_says(tmp_path: Path) -> None:
     path = folder(tmp_path, without, None, None)
     with pytest.raises(UserError, match=r"model\.add_bos=true"):
         load_tokenizer(PretrainedModel("own", path, add_bos="true"), None)
+
+
+@pytest.mark.parametrize("add_bos", ["auto", "true", "false"])
+@pytest.mark.parametrize("before", [(), ("<s>",)])
+def test_every_part_of_a_run_puts_the_same_in_front_of_a_text(
+    before: tuple[str, ...], add_bos: str, tmp_path: Path
+) -> None:
+    """RL and SFT read one prompt, pairs have its tokens, and a reward model of another vocabulary
+    reads the whole row: each with what model.add_bos puts there, once, and none in answers."""
+    path = folder(tmp_path, special_tokenizer(before=before), None, None)
+    tokenizer = load_tokenizer(PretrainedModel("own", path, add_bos=add_bos), None)
+    bos = tokenizer.bos_token_id
+    count = {"auto": len(before), "true": 1, "false": 0}[add_bos]
+    start = [bos] * count
+    prompt = Prompt(0, tuple(prompt_reader(OwnPrompts(), tokenizer)(PLAIN)), PLAIN)
+    assert list(prompt.tokens) == [*start, *TextFrame(tokenizer).inside(PLAIN.prompt)]
+    (learnt,) = StageReferences(tokenizer, 99, SFTOptions())([prompt])
+    assert learnt.prompt.tokens == prompt.tokens
+    pair = with_tokens({"prompt": PLAIN.prompt, "chosen": "ab", "rejected": "b"}, tokenizer)
+    assert pair["prompt_tokens"] == list(prompt.tokens)
+    answers = [learnt.samples[0].tokens, pair["chosen_tokens"], pair["rejected_tokens"]]
+    assert all(bos not in answer for answer in answers)
+    read = as_text(tokenizer, Group(prompt, ()), learnt.samples[0])
+    assert read[:count] == start and read.count(bos) == count
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rlhf_lab.cli.command import Command, HydraCommand, OptionsCommand
 from rlhf_lab.cli.completion_keys import known_keys
+from rlhf_lab.experiment.named_models import GROUP
 from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.folder import MANIFEST
 
@@ -114,9 +115,15 @@ def overrides(before: Sequence[str], current: str) -> Iterator[str]:
         yield from (f"{sign}{name}" for name in every if "." in key or not is_key(name))
         return
     # Of a sweep over several values, the last one is completed.
-    several, comma, _ = value.rpartition(",")
-    for one in values_of(key):
+    several, comma, last = value.rpartition(",")
+    for one in (*values_of(key), *model_folders(key, last)):
         yield f"{sign}{key}={several}{comma}{one}"
+
+
+def model_folders(key: str, value: str) -> Iterator[str]:
+    """Folders that a model may be in, once a path is begun."""
+    if SECOND.get(key, key) == GROUP and "/" in value:
+        yield from folders(value)
 
 
 def is_key(name: str) -> bool:

@@ -22,6 +22,7 @@ from rlhf_lab.experiment.derived import (
     judged_tokens,
     reads_reference_tokens,
     response_tokens,
+    sampling_of,
 )
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.reference_scores import with_known_references
@@ -48,7 +49,7 @@ def transformers_sampling(config: Config) -> HFSampling:
     """The options that every generator shares with generator=hf, by which labels and evaluation
     are sampled, with weights as they are trained."""
     names = [f.name for f in fields(HFSampling) if f.name not in ("name", "round_weights")]
-    return HFSampling(**{name: getattr(config.generator, name) for name in names})
+    return HFSampling(**{name: getattr(sampling_of(config), name) for name in names})
 
 
 def build_generator(

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.derived import precision
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.adapters import with_adapters
 from rlhf_lab.models.causal_rows import stores_no_masks
 from rlhf_lab.models.devices import chosen
+from rlhf_lab.models.pretrained import torch_dtype
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
 from rlhf_lab.models.without_weights import without_weights
@@ -42,7 +44,8 @@ class EngineJob:
     """What every rank builds its part of an engine from. networks: of rank 0 with their weights,
     which it sends to the others. dtypes: of the policy's tensors, by name. is_deterministic:
     whether other ranks take deterministic kernels (models/determinism). teacher: frozen networks
-    that are the reference, in one process; None where the policy as it begins is."""
+    that are the reference, in one process; None where the policy as it begins is. drawn_in: the
+    type of the generators' weights."""
 
     networks: PolicyWithValues
     dtypes: Mapping[str, torch.dtype]
@@ -52,6 +55,7 @@ class EngineJob:
     hidden_size: int
     is_deterministic: bool = False
     teacher: PolicyWithValues | None = None
+    drawn_in: torch.dtype = torch.float32
 
     @property
     def sent(self) -> EngineJob:
@@ -86,7 +90,9 @@ class EngineJob:
             return FSDPBackend(self.networks, self.optim, options, device, processes, self.use)
         is_low = options.dtype is Precision.bfloat16
         return SingleBackend(
-            self.networks, self.optim, device, self.use, is_low, teacher=self.teacher
+            *(self.networks, self.optim, device, self.use, is_low),
+            teacher=self.teacher,
+            drawn_in=self.drawn_in,
         )
 
     @contextmanager
@@ -109,8 +115,10 @@ def engine_job(
 ) -> EngineJob:
     """The engine that a run trains by. It owns model, values and teacher once it is built."""
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
+    drawn_in = torch.float32
     if config.model.lora_rank:
         model = with_adapters(model, config.model.lora, config.seed)
+        drawn_in = torch_dtype(precision(config)["generator"]["dtype"])
     device = training_device(config.engine.device, current())
     passes = (
         config.generator.temperature,
@@ -129,6 +137,7 @@ def engine_job(
         use,
         model.config.hidden_size,
         teacher=frozen,
+        drawn_in=drawn_in,
     )
 
 

@@ -14,9 +14,10 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
-from omegaconf import MISSING
+from omegaconf import MISSING, OmegaConf
 
 from rlhf_lab.experiment.config import NODES, Config
+from rlhf_lab.experiment.named_models import named_model
 from rlhf_lab.experiment.own_parts import own_class
 from rlhf_lab.experiment.plugins import own_parts
 from rlhf_lab.experiment.registry import CLASSES, class_of, plain_options
@@ -74,11 +75,18 @@ class StructuredConfigSource(structured_config_source.StructuredConfigSource):  
     It has the name of Hydra's own class, as FileConfigSource does."""
 
     def load_config(self, config_path: str) -> ConfigResult:
+        if name := named_model(config_path):
+            node = {"defaults": ["/model/schema/pretrained@_here_", "_self_"], "path": name}
+            config = OmegaConf.create({**node, "name": "pretrained"})
+            return ConfigResult(
+                self.provider, f"{self.scheme()}://{self.path}", config, {"package": None}
+            )
         store_part(self.store, config_path)
         return super().load_config(config_path)
 
     def is_config(self, config_path: str) -> bool:
-        return part_at(config_path) is not None or bool(super().is_config(config_path))
+        is_known = part_at(config_path) is not None or bool(super().is_config(config_path))
+        return is_known or bool(named_model(config_path))
 
     def is_group(self, config_path: str) -> bool:
         return bool(part_names(config_path.rstrip("/"))) or bool(super().is_group(config_path))

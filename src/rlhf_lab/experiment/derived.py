@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
@@ -16,6 +16,7 @@ from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import num_proxies, reads_tokens
+from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.protocols import Referencing, Verifiable
@@ -134,7 +135,7 @@ def precision(config: Config) -> dict[str, dict[str, Any]]:
     trains_on = chosen(config.engine.device, "engine.device").type
     draws_on = chosen(config.generator.device, "generator.device").type
     engine = config.engine.on(trains_on)
-    policy = getattr(config.model, "dtype", "float32")
+    policy = getattr(config.model, "policy_dtype", "float32")
     return {
         "engine": {
             "device": trains_on,
@@ -144,9 +145,19 @@ def precision(config: Config) -> dict[str, dict[str, Any]]:
         },
         "generator": {
             "device": draws_on,
-            "dtype": config.generator.dtype_on(draws_on, policy),
+            "dtype": sampling_of(config).dtype_on(draws_on, policy),
         },
     }
+
+
+def sampling_of(config: Config) -> HFSampling:
+    """The options of the generator. dtype: for generator=hf, float32 is what auto stands for with
+    adapters beside weights of half precision, whose small updates rounding would undo."""
+    part, model = config.generator, config.model
+    is_free = type(part) is HFSampling and part.dtype == "auto"
+    if is_free and model.lora_rank and getattr(model, "dtype", "float32") != "float32":
+        return replace(part, dtype="float32")
+    return part
 
 
 def num_gpus(config: Config) -> int:

@@ -111,7 +111,7 @@ def policy_of(
     yet: its start has the same shape. weights: a file, or None for the final policy."""
     model = config.model
     start = stages.policy(model) if not (run / POLICY).is_dir() else None
-    dtype = model.dtype if isinstance(model, PretrainedModel) else "float32"
+    dtype = model.policy_dtype if isinstance(model, PretrainedModel) else "float32"
     source = start or PretrainedModel(model.name, str(run / POLICY), dtype)
     policy, tokenizer = load_policy(source, None, config.seed)
     if weights is not None:

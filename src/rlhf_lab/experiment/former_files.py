@@ -12,6 +12,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
+from rlhf_lab.experiment.named_models import HERE
 from rlhf_lab.experiment.plugins import activate, listed
 from rlhf_lab.runs.former_names import (
     GROUPS,
@@ -47,6 +48,8 @@ class FileConfigSource(file_config_source.FileConfigSource):  # type: ignore[mis
         return result
 
     def is_config(self, config_path: str) -> bool:
+        if config_path.startswith(HERE):
+            return False
         return bool(super().is_config(self._existing(config_path)))
 
     def _existing(self, path: str) -> str:

@@ -133,7 +133,7 @@ def finish_run(
             )
             record.update(**begun)
             weights = train_policy(
-                config, sources, folder, fork, console, facts, loader, lambda: stop.is_requested
+                config, sources, record, fork, console, facts, loader, lambda: stop.is_requested
             )
         if weights.version < rounds:
             validate_version(config, sources, loader, folder, console, weights.version)
@@ -157,7 +157,7 @@ def finish_run(
 def train_policy(
     config: Config,
     sources: Sources,
-    folder: Path,
+    record: RunDirectory,
     fork: Fork,
     console: Console,
     facts: Record,
@@ -166,6 +166,7 @@ def train_policy(
 ) -> Weights:
     """Train into the run's folder, and save the policy if the run came to its end. Returns the last
     weights."""
+    folder = record.folder
     output = FolderOutput(config, folder, console, facts)
     release_unused()
     model, tokenizer = loader.take(sources.policy, config.seed)
@@ -174,7 +175,17 @@ def train_policy(
     # The engine may cut the trained one into parts.
     shape = without_weights(model)
     state = state_at(fork.own or Past(config), folder)
-    weights = learn(config, sources, model, tokenizer, output, console.print, should_stop, state)
+    weights = learn(
+        config,
+        sources,
+        model,
+        tokenizer,
+        output,
+        console.print,
+        should_stop,
+        state,
+        note=lambda facts: record.update(**facts),
+    )
     if weights.version == config.run.num_rounds:
         whole = with_parameters(shape, weights.state)
         save_policy(whole, tokenizer, folder / runs.POLICY, settings)

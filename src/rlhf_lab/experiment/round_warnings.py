@@ -9,11 +9,14 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_key, response_tokens
 from rlhf_lab.types.data import Metrics
 
-EMPTY, ENDED, ZEROED = "sample/empty_rate", "sample/eos_rate", "correction/zeroed"
+EMPTY, ENDED = "sample/empty_rate", "sample/eos_rate"
+ZEROED, KEPT = "correction/zeroed", "update/adapters_kept"
 # Share of the answers above which too many of a round are empty, or cut.
 MANY = 0.2
 # Share of the tokens above which a correction leaves most of a round out.
 MOSTLY = 0.5
+# Share of the adapters' update of which the rest is too much to lose.
+NEARLY_ALL = 0.99
 
 
 @dataclass
@@ -45,6 +48,13 @@ class RoundWarnings:
                 ENDED,
                 f"{cut:.0%} of the answers are cut at {key}={response_tokens(self.config)}: raise "
                 "it, or ask for shorter answers",
+            )
+        if (kept := metrics.get(KEPT, 1.0)) < NEARLY_ALL:
+            yield (
+                KEPT,
+                f"{1 - kept:.0%} of the weights that the adapters change are as before once the "
+                "generator has rounded them: its samples are not of the policy that is trained; "
+                "pass generator.dtype=float32",
             )
         if (zeroed := metrics.get(ZEROED, 0.0)) > MOSTLY:
             yield (

@@ -14,7 +14,7 @@ from typing import Any
 from hydra.core.object_type import ObjectType
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 
-from rlhf_lab.experiment import keys
+from rlhf_lab.experiment import keys, named_models
 from rlhf_lab.experiment.config import NODES
 from rlhf_lab.experiment.other_names import answer_to, option_for
 from rlhf_lab.experiment.registry import group_options
@@ -99,12 +99,13 @@ def no_option(group: str, name: str, options: Iterable[str]) -> str:
     known = sorted(options)
     found = [one for one in option_for(group.partition("@")[0], name) if one in known]
     question = did_you_mean(found or near_names(name, known))
+    others = named_models.REMEDY if group.partition("@")[0] == named_models.GROUP else ""
     return " ".join(
         part
         for part in (
             f"{group}={name} is no option of {group}:",
             question,
-            f"One of {', '.join(known)}" if known else f"{group} has no options here",
+            f"One of {', '.join(known)}{others}" if known else f"{group} has no options here",
         )
         if part
     )
@@ -176,7 +177,10 @@ def parse_error(override: str) -> str:
 
 def missing_file(error: MissingConfigException) -> str:
     """The refusal of an option, or of a primary config such as a sweep's, that is in no folder."""
-    group, _, name = (error.missing_cfg_file or "").rpartition("/")
+    path = error.missing_cfg_file or ""
+    group, _, name = path.rpartition("/")
+    if path.startswith(f"{named_models.GROUP}/"):
+        group, _, name = path.partition("/")
     if group and error.options:
         return no_option(group, name, error.options)
     paths = dict.fromkeys(re.findall(r"path=file://(\S+)", str(error)))

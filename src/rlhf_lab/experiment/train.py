@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,13 @@ from rlhf_lab.experiment.checks import warnings
 from rlhf_lab.experiment.checks_devices import idle_cores
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import num_devices, probe_every, reference_groups, response_tokens
+from rlhf_lab.experiment.derived import (
+    num_devices,
+    probe_every,
+    reference_groups,
+    response_tokens,
+    sampling_of,
+)
 from rlhf_lab.experiment.empty_updates import NothingTrained
 from rlhf_lab.experiment.round_warnings import RoundWarnings
 from rlhf_lab.experiment.sources import Sources
@@ -67,13 +73,15 @@ def learn(
     should_stop: Callable[[], bool] = lambda: False,
     state: Callable[[Snapshot | None], Snapshot | None] = lambda found: found,
     finishes_chunks: bool = False,
+    note: Callable[[Mapping[str, Any]], None] = lambda _: None,
 ) -> Weights:
     """Train the policy from the newest checkpoint of the output, or from the beginning. Returns
     the last weights.
 
     model: the policy at version 0; training changes it. The only files that are read or written
     are those of the output, of the reward models and of a teacher. state(checkpoint): what is gone
-    on from. finishes_chunks: whether a pause waits for all chunks on their way.
+    on from. finishes_chunks: whether a pause waits for all chunks on their way. note: records
+    facts about the run.
     """
     keep_freed_memory()
     torch.set_num_threads(config.engine.threads)
@@ -96,6 +104,7 @@ def learn(
         stack.enter_context(deterministic(config.deterministic))
         hooks, wall = stack.enter_context(output.opened(begin))
         stack.enter_context(pipe)
+        note({"generation": list(pipe.notes)})
         values = build_value_model(config, sources, model, tokenizer)
         ledger = new_ledger(config, sources, model, values, teacher)
         if start:
@@ -141,7 +150,7 @@ def report_packing(job: EngineJob, report: Callable[[str], None]) -> None:
 def mismatch_limit(config: Config, policy_dtype: str) -> MismatchLimit | None:
     """How far generator and trainer may be apart; None where the config makes them differ, by
     rounding, kernels or precision. policy_dtype: of its weights."""
-    generator, device = config.generator, chosen(config.engine.device).type
+    generator, device = sampling_of(config), chosen(config.engine.device).type
     is_comparable = generator.draws_samples and not generator.has_own_kernels
     if not is_comparable or generator.round_weights is not RoundWeights.none:
         return None

@@ -22,6 +22,8 @@ from rlhf_lab.types.errors import UserError
 # peft's own names: of the only adapter, and of the module that an adapted one holds.
 ADAPTER = "default"
 BASE = "base_layer"
+# Rows of a matrix that are counted for the share of the adapters' update that rounding leaves.
+COUNTED_ROWS = 64
 
 
 def with_adapters(model: Any, lora: Lora, seed: int) -> Any:
@@ -155,18 +157,35 @@ def plain_names(model: Any) -> dict[str, str]:
 
 
 def merged_weight(model: Any, name: str) -> Tensor:
-    """A copy of a weight, with W + scale * B A in place of W where it has an adapter.
-
-    The sum is taken in float32 and rounded once to the weight's dtype.
-    """
+    """A copy of a weight, with W + scale * B A, in float32, in place of W where it has an
+    adapter."""
     weight: Tensor = model.get_parameter(name).detach()
     owner, _, kind = name.rpartition(f".{BASE}.")
     if kind != "weight":
         return weight.clone()
     with torch.no_grad():
         delta = model.get_submodule(owner).get_delta_weight(ADAPTER)
-        merged: Tensor = (weight.float() + delta.float()).to(weight.dtype)
+        merged: Tensor = weight.float() + delta.float()
     return merged
+
+
+def kept_share(model: Any, dtype: torch.dtype) -> float:
+    """Share of the weights that adapters change which still differ from those below the adapters
+    once both are rounded to a type. Of each matrix, O by I, N rows are counted."""
+    kept, changed = [], []
+    with torch.no_grad():
+        for module in adapted_modules(model).values():
+            whole = module.get_base_layer().weight
+            rows_OI = whole.T if module.fan_in_fan_out else whole
+            every = max(1, len(rows_OI) // COUNTED_ROWS)
+            up_NR = module.lora_B[ADAPTER].weight[::every]
+            delta_NI = module.scaling[ADAPTER] * up_NR @ module.lora_A[ADAPTER].weight
+            base_NI = rows_OI[::every].float()
+            differs_NI = (base_NI + delta_NI).to(dtype) != base_NI.to(dtype)
+            kept.append((differs_NI & (delta_NI != 0)).sum())
+            changed.append((delta_NI != 0).sum())
+    total = float(torch.stack(changed).sum())
+    return float(torch.stack(kept).sum()) / total if total else 1.0
 
 
 def is_adapter(name: str) -> bool:

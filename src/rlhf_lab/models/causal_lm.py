@@ -35,6 +35,7 @@ from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.models.sampling import GenerationSettings, saved_generation
 from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
 from rlhf_lab.models.text_part import text_config, text_part
+from rlhf_lab.models.weights import with_parameters_in
 from rlhf_lab.runs.disk import follow_umask, writing
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import Marks, TextFrame, framed, marked
@@ -60,7 +61,9 @@ def load_policy(
     require_vocabulary(loaded, tokenizer, model.path, key)
     require_end_token(tokenizer, model.path, key)
     require_padded_rows(loaded, model.path, key)
-    return settled(with_head(loaded, model.tie_embeddings, model.path)), prepared(tokenizer, model)
+    policy = settled(with_head(loaded, model.tie_embeddings, model.path))
+    # The values stay those of model.dtype.
+    return with_parameters_in(policy, torch_dtype(model.policy_dtype)), prepared(tokenizer, model)
 
 
 def load_pretrained(model: PretrainedModel, key: str) -> tuple[Any, Any]:
@@ -89,7 +92,7 @@ def policy_shape(model: ScratchModel | PretrainedModel, task_tokenizer: Any | No
     config = text_config(config, model.path, "model.path")
     if model.tie_embeddings is not Tying.as_saved:
         config.tie_word_embeddings = model.tie_embeddings is Tying.tied
-    dtype = torch_dtype(model.dtype)
+    dtype = torch_dtype(model.policy_dtype)
     return shape_of(AutoModelForCausalLM, config, model.path, "model.path", dtype=dtype)
 
 

@@ -11,22 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor
-from transformers import (
-    GPTNeoXForCausalLM,
-    GPTNeoXForSequenceClassification,
-    LlamaForCausalLM,
-    LlamaForSequenceClassification,
-    Qwen2ForCausalLM,
-    Qwen2ForSequenceClassification,
-)
 
 from rlhf_lab.models.borders import FIXED_ROTARY, borders
 
-NEOX = (GPTNeoXForCausalLM, GPTNeoXForSequenceClassification)
-LLAMA = (
-    *(LlamaForCausalLM, LlamaForSequenceClassification),
-    *(Qwen2ForCausalLM, Qwen2ForSequenceClassification),
-)
+# Families of transformers whose layers are of a form that is known here.
+NEOX = ("gpt_neox",)
+LLAMA = ("arcee", "llama", "mistral", "qwen2", "qwen3", "seed_oss")
+# Last parts of the names of classes that are policies and reward models.
+HEADS = ("ForCausalLM", "ForSequenceClassification")
 
 
 class Block(Protocol):
@@ -81,19 +73,25 @@ class NeoXBlock:
 
 @dataclass(frozen=True)
 class LlamaBlock:
-    """A Llama or Qwen2 layer: three projections, keys and values shared by groups of heads."""
+    """A layer of Llama and its like: three projections, keys and values shared by groups of heads.
+
+    has_norms: each head of queries and keys is normed before rotation, as in Qwen3.
+    """
 
     layer: Any
+    has_norms: bool
 
     def project(self, hidden_BTE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         attention = self.layer.self_attn
         rows, width, _ = hidden_BTE.shape
         normed = self.layer.input_layernorm(hidden_BTE)
         query, key, value = (
-            part(normed).view(rows, width, -1, attention.head_dim).transpose(1, 2)
+            part(normed).view(rows, width, -1, attention.head_dim)
             for part in (attention.q_proj, attention.k_proj, attention.v_proj)
         )
-        return query, key, value
+        if self.has_norms:
+            query, key = attention.q_norm(query), attention.k_norm(key)
+        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
     def merge(self, hidden_BTE: Tensor, attended_BTA: Tensor) -> Tensor:
         hidden_BTE = hidden_BTE + self.layer.self_attn.o_proj(attended_BTA)
@@ -103,24 +101,41 @@ class LlamaBlock:
 
 def stack_of(model: Any) -> Stack | None:
     """The model taken apart, None if its class or its attention is not known here."""
-    if not has_known_attention(model.config):
-        return None
+    return None if unknown_part(model) else known_stack(model)
+
+
+def unknown_part(model: Any) -> str:
+    """What of a model is not known here: its class or its attention; "" if both are."""
+    if family_of(model) not in (*NEOX, *LLAMA):
+        return f"the class {type(model).__name__}"
+    if found := borders(model.config):
+        return f"attention that ends, or changes, after {found[0]:,} tokens"
+    rotary = getattr(model.config, "rope_parameters", None) or {}
+    if (kind := rotary.get("rope_type")) not in FIXED_ROTARY:
+        return f"positions of the kind {kind}"
+    return ""
+
+
+def known_stack(model: Any) -> Stack:
+    """A model of a known class taken apart."""
     head = model.score if hasattr(model, "score") else model.get_output_embeddings()
     blocks: Sequence[Block]
-    if type(model) in NEOX:
+    if family_of(model) in NEOX:
         body = model.gpt_neox
         blocks = [NeoXBlock(layer) for layer in body.layers]
         scaling = body.layers[0].attention.scaling
         return Stack(body.embed_in, blocks, body.final_layer_norm, head, body.rotary_emb, scaling)
-    if type(model) in LLAMA:
-        body = model.model
-        blocks = [LlamaBlock(layer) for layer in body.layers]
-        scaling = body.layers[0].self_attn.scaling
-        return Stack(body.embed_tokens, blocks, body.norm, head, body.rotary_emb, scaling)
-    return None
+    body = model.model
+    attention = body.layers[0].self_attn
+    has_norms = hasattr(attention, "q_norm")
+    blocks = [LlamaBlock(layer, has_norms) for layer in body.layers]
+    return Stack(body.embed_tokens, blocks, body.norm, head, body.rotary_emb, attention.scaling)
 
 
-def has_known_attention(config: Any) -> bool:
-    """Whether every layer attends to all that came before, with a fixed rotary table."""
-    rotary = getattr(config, "rope_parameters", None) or {}
-    return rotary.get("rope_type") in FIXED_ROTARY and not borders(config)
+def family_of(model: Any) -> str:
+    """The family of a policy or reward model that transformers defines, "" for any other class. By
+    names, so that no class is imported for this."""
+    kind = type(model)
+    family = kind.__module__.rpartition(".modeling_")[2]
+    is_theirs = kind.__module__ == f"transformers.models.{family}.modeling_{family}"
+    return family if is_theirs and kind.__name__.endswith(HEADS) else ""

@@ -94,10 +94,14 @@ class PretrainedModel(limits.Limited, key="model"):
         object.__setattr__(self, "add_bos", str(self.add_bos).lower())
         if self.add_bos not in ADD_BOS:
             raise UserError(f"model.add_bos={self.add_bos}: choose one of {', '.join(ADD_BOS)}")
-        if self.attention is Attention.flash_attention_2 and self.dtype == "float32":
+        if self.attention is Attention.flash_attention_2 and self.policy_dtype == "float32":
+            cause, other = "model.dtype=float32", "model.dtype=bfloat16"
+            if self.lora_rank:
+                cause = f"model.lora_rank={self.lora_rank}, whose policy is float32"
+                other = f"{other} with model.lora_rank=0"
             raise UserError(
-                "model.attention=flash_attention_2 with model.dtype=float32: its kernels have half "
-                "precision only; pass model.dtype=bfloat16, or model.attention=sdpa"
+                f"model.attention=flash_attention_2 with {cause}: its kernels have half precision "
+                f"only; pass {other}, or model.attention=sdpa"
             )
         Lora(self.lora_rank, self.lora_alpha, self.lora_targets)
 
@@ -111,6 +115,12 @@ class PretrainedModel(limits.Limited, key="model"):
     @property
     def lora(self) -> Lora:
         return Lora(self.lora_rank, self.lora_alpha, self.lora_targets)
+
+    @property
+    def policy_dtype(self) -> str:
+        """Type of the policy's weights in memory, in versions and as it is saved: float32 with
+        adapters, of whose small updates half precision would lose most."""
+        return "float32" if self.lora_rank else self.dtype
 
     @property
     def whole(self) -> PretrainedModel:

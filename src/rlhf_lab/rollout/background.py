@@ -41,8 +41,10 @@ class ThreadWorker:
         self._worker = self._make_worker()
         self._stream = OwnStream(self._device)
 
-    def wait_ready(self) -> None:
+    def wait_ready(self) -> tuple[str, ...]:
         """Nothing to wait for: `spawn` has built the worker."""
+        assert self._worker is not None, "wait_ready before spawn"
+        return self._worker.opening()
 
     def send(self, feed: WeightFeed, chunk: Chunk) -> None:
         self._sent.append((feed, chunk))

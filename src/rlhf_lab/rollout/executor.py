@@ -30,7 +30,7 @@ class Executor(Protocol):
     reads it: when the chunk starts, or before every token. on_done is called with every finished
     rollout, in the thread that finished it. seconds_in_caller: generation and scoring in the
     trainer's own time. failure: the error that stopped a generator. restarts: of generator
-    processes.
+    processes. start: returns the generators' notes before their first chunks.
     """
 
     seconds_in_caller: float
@@ -42,7 +42,7 @@ class Executor(Protocol):
     @property
     def restarts(self) -> int: ...
 
-    def start(self) -> None: ...
+    def start(self) -> tuple[str, ...]: ...
 
     def publish(self, weights: Weights) -> None: ...
 
@@ -66,8 +66,9 @@ class InlineExecutor:
         self.seconds_in_caller = 0.0
         self.on_done: Callable[[Rollout], None] = lambda _: None
 
-    def start(self) -> None:
+    def start(self) -> tuple[str, ...]:
         self._worker = self._make_worker()
+        return self._worker.opening()
 
     def publish(self, weights: Weights) -> None:
         """Nothing to do: every submission brings its weights with it."""
@@ -111,13 +112,14 @@ def chunk_order(request: ChunkRequest) -> tuple[int, int]:
 
 
 class Worker(Protocol):
-    """A generator beside the trainer. `send` hands a chunk over, `receive` waits for the oldest."""
+    """A generator beside the trainer. `wait_ready` returns its notes before its first chunk. `send`
+    hands a chunk over, `receive` waits for the oldest."""
 
     restarts: int
 
     def spawn(self) -> None: ...
 
-    def wait_ready(self) -> None: ...
+    def wait_ready(self) -> tuple[str, ...]: ...
 
     def send(self, feed: WeightFeed, chunk: Chunk) -> None: ...
 
@@ -159,15 +161,17 @@ class BackgroundExecutor:
     def restarts(self) -> int:
         return sum(slot.worker.restarts for slot in self._slots)
 
-    def start(self) -> None:
-        """Start all workers and wait until they are ready; the run's clock has not begun yet."""
+    def start(self) -> tuple[str, ...]:
+        """Start all workers and wait until they are ready; the run's clock has not begun yet.
+        Generators that say the same say it once."""
         started: list[Worker] = []
+        notes: dict[str, None] = {}
         try:
             for slot in self._slots:
                 slot.worker.spawn()
                 started.append(slot.worker)
             for worker in started:
-                worker.wait_ready()
+                notes |= dict.fromkeys(worker.wait_ready())
         except BaseException:
             for worker in started:
                 worker.close()
@@ -179,6 +183,7 @@ class BackgroundExecutor:
         self._threads.append(threading.Thread(target=self._watch, name="watch", daemon=True))
         for thread in self._threads:
             thread.start()
+        return tuple(notes)
 
     def publish(self, weights: Weights) -> None:
         self._latest = weights

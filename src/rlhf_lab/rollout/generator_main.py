@@ -42,7 +42,7 @@ def serve(
     except BaseException as error:
         connection.send(("failed", portable(error)))
         return
-    connection.send(("ready", None))
+    connection.send(("ready", worker.opening()))
     requests = read_ahead(connection)
     weights: Weights | None = None
     waiting: deque[tuple[int | bool, Chunk] | None] = deque()

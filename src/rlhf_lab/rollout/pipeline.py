@@ -29,9 +29,13 @@ class Pipeline:
         self._runner = runner
         self._queue = queue
         self._selection = selection or EveryPrompt((), 0)
+        # Of the generators, before their first chunks.
+        self.notes: tuple[str, ...] = ()
 
     def __enter__(self) -> Pipeline:
-        self._runner.executor.start()
+        self.notes = self._runner.executor.start()
+        for note in self.notes:
+            self._runner.report(note)
         return self
 
     def __exit__(

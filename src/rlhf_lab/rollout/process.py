@@ -78,10 +78,11 @@ class GeneratorProcess:
         self._connection: Connection = ours
         self._hang = ""
 
-    def wait_ready(self) -> None:
+    def wait_ready(self) -> tuple[str, ...]:
         """Raises what building the worker raised."""
-        self._reply()
+        notes: tuple[str, ...] = self._reply()
         self._progress.restart()
+        return notes
 
     @property
     def pid(self) -> int:

@@ -95,6 +95,10 @@ class RolloutWorker:
             for prompt in chunk.prompts
         )
 
+    def opening(self) -> tuple[str, ...]:
+        """What the generator has to say before its first chunk."""
+        return self._report().notes
+
     def _report(self) -> GeneratorReport:
         generator = self._generator
         return generator.report() if isinstance(generator, Reporting) else GeneratorReport()

@@ -112,7 +112,7 @@ class ForkFacts(TypedDict):
 
 
 class Manifest(TypedDict, total=False):
-    """Contents of manifest.json."""
+    """Contents of manifest.json. generation: what the generators said before their first chunks."""
 
     state: Required[Literal["running", "finished", "failed", "interrupted", "stopped", "paused"]]
     started: Moment
@@ -134,6 +134,7 @@ class Manifest(TypedDict, total=False):
     content: str
     identity: str
     log: str | None
+    generation: list[str]
     mode_settings: ModeSettings
     settings: dict[str, Any]
     accelerator: str | None

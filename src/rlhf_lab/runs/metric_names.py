@@ -121,6 +121,8 @@ ROUND = tuple(
          "updates, optim.gradient_cosine."),
         ("update/gradient_projected", SHARE, "Updates whose gradient was above "
          "optim.max_gradient_cosine, so that a part of it was taken away."),
+        ("update/adapters_kept", SHARE, "Weights changed by adapters (model.lora_rank) that the "
+         "generator's dtype does not round back; of large matrices, of some rows."),
         ("update/changed_share", SHARE, "Weights of the policy that the round changed, "
          "tracker.changed_share."),
         ("update/changed_share_bfloat16", SHARE, "Those that change by over 1e-5 as bfloat16."),

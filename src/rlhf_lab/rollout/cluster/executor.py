@@ -29,7 +29,9 @@ from rlhf_lab.types.rollouts import Chunk, Rollout
 
 
 class ChunkWriter(Protocol):
-    """Writes a chunk by the weights of a feed."""
+    """Writes a chunk by the weights of a feed. opening: notes before the first chunk."""
+
+    def opening(self) -> tuple[str, ...]: ...
 
     def run(self, feed: WeightFeed, chunk: Chunk) -> Rollout: ...
 
@@ -80,8 +82,9 @@ class VirtualExecutor:
         self.seconds_in_caller = 0.0
         self.on_done: Callable[[Rollout], None] = lambda _: None
 
-    def start(self) -> None:
+    def start(self) -> tuple[str, ...]:
         self._worker = self._make_worker()
+        return self._worker.opening()
 
     def close(self) -> None:
         """Stop what the generator started."""

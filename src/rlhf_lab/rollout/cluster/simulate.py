@@ -65,6 +65,10 @@ class LengthWriter:
     def __init__(self, work: Work) -> None:
         self._work = work
 
+    def opening(self) -> tuple[str, ...]:
+        """Nothing to say."""
+        return ()
+
     def run(self, feed: WeightFeed, chunk: Chunk) -> Rollout:
         number = chunk.round * self._work.chunks_per_round + chunk.index
         lengths = self._work.lengths(number)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.agreement import tried
+from rlhf_lab.models.layer_stack import unknown_part
 from rlhf_lab.rollout.generators.lean import LeanDecoder, lean_decoder
 from rlhf_lab.rollout.generators.lean_distance import distance
 from rlhf_lab.rollout.generators.options import Decode
@@ -40,43 +41,53 @@ class Decoder(Protocol):
 
 
 def decoder_of(model: Any, decode: Decode) -> tuple[Decoder, str]:
-    """The decoder of an option, and a note for the user ('' if none).
+    """The decoder of an option, and in a line which loop it is, and why not a faster one.
 
     A lean one is compared with the model before it is trusted.
     """
+    chosen = f"generator.decode={decode.value}"
     if decode is Decode.transformers:
-        return own_decoder(model)
-    decoder = known_decoder(model, decode)
+        decoder, note = own_decoder(model)
+        return decoder, f"{chosen}: {note}"
+    loop = faster_loop(model, decode).value
+    found, problem = faster_decoder(model, loop)
+    if found is not None:
+        return found, f"{chosen}: the {loop} loop decodes"
+    if decode is not Decode.auto:
+        raise UserError(f"{chosen}: {problem}; pass generator.decode=auto")
+    decoder, note = own_decoder(model)
+    return decoder, f"{chosen}: {note}. That is slower than the {loop} loop: {problem}"
+
+
+def faster_loop(model: Any, decode: Decode) -> Decode:
+    """The loop over the model's modules that an option asks for. auto: a GPU waits for single
+    commands, and takes whole steps as graphs; a CPU reads no more of a cache than it must."""
+    if decode is Decode.auto:
+        return Decode.static if model.device.type == "cuda" else Decode.lean
+    return decode
+
+
+def faster_decoder(model: Any, loop: str) -> tuple[LeanDecoder | StaticDecoder | None, str]:
+    """The lean or static decoder, or None and why it is not taken for a model."""
+    decoder = static_decoder(model) if loop == Decode.static else lean_decoder(model)
     if decoder is None:
-        if decode is Decode.auto:
-            return own_decoder(model)
-        raise UserError(
-            f"generator.decode={decode.value}: the lean loop does not know {type(model).__name__} "
-            "with this kind of attention; pass generator.decode=auto"
-        )
+        return None, f"it does not know {unknown_part(model)}"
     far, reason = tried(functools.partial(distance, model, decoder))
     if far <= 1:
         return decoder, ""
-    problem = (
-        f"generator.decode={decode.value}: the lean loop is not taken for {type(model).__name__}: "
-        f"{reason or times(far)}"
-    )
-    if decode is not Decode.auto:
-        raise UserError(f"{problem}; pass generator.decode=transformers")
-    own, note = own_decoder(model)
-    return own, f"{problem}; {note or 'transformers decodes instead'}"
+    return None, f"it is not taken for {type(model).__name__}, because {reason or times(far)}"
 
 
 def own_decoder(model: Any) -> tuple[PlainDecoder | RereadingDecoder, str]:
     """The decoder over a model's own cache, or one without where that finds other logits than the
-    model in whole rows, and a note."""
+    model in whole rows, and which of them it is."""
     decoder = PlainDecoder(model)
     far, reason = tried(functools.partial(distance, model, decoder))
     if far <= (1 if model.dtype is torch.float32 else ROUNDING_OF_EXPERTS):
-        return decoder, ""
+        return decoder, "the loop of transformers decodes"
     note = (
-        f"the cache of {type(model).__name__} is not taken: {reason or times(far)}; rows are read "
-        "anew for each token, which is slow"
+        f"rows are read anew for each token, which is slow, because the cache of "
+        f"{type(model).__name__} is not taken: {reason or times(far)}"
     )
     return RereadingDecoder(model), note
 
@@ -84,11 +95,3 @@ def own_decoder(model: Any) -> tuple[PlainDecoder | RereadingDecoder, str]:
 def times(far: float) -> str:
     """How far logits are off."""
     return f"its logits are {far:.3g} times as far from the model's own as is tolerated"
-
-
-def known_decoder(model: Any, decode: Decode) -> LeanDecoder | StaticDecoder | None:
-    """The lean or static decoder, None for a model that they do not know. auto: a GPU waits for
-    single commands, and takes whole steps as graphs; a CPU reads no more of a cache than it must.
-    """
-    is_static = decode is Decode.static or (decode is Decode.auto and model.device.type == "cuda")
-    return static_decoder(model) if is_static else lean_decoder(model)

@@ -144,7 +144,7 @@ class HFGenerator:
         return self._loaded
 
     def report(self) -> GeneratorReport:
-        """Once: why transformers decodes although the lean loop was allowed to."""
+        """Once: which loop decodes, and why not a faster one."""
         notes, self._note = (self._note,) if self._note else (), ""
         return GeneratorReport({}, notes)
 

@@ -61,9 +61,9 @@ class HFSampling(limits.Limited, key="generator"):
     decode: Decode = limits.option(
         Decode.auto,
         about=(
-            "Who decodes: transformers, lean (GPTNeoX, Llama, Qwen2; rounds differently), static "
-            "(lean with fixed buffers, as CUDA graphs on a GPU), or auto: lean on a CPU and static "
-            "on a GPU, where they agree with transformers."
+            "Who decodes: transformers, lean (GPTNeoX, Llama, Qwen2, Qwen3, Mistral; rounds "
+            "differently), static (lean with fixed buffers, as CUDA graphs on a GPU), or auto: "
+            "lean on a CPU and static on a GPU, where they agree with transformers."
         ),
     )
     device: str = limits.option(
@@ -78,7 +78,7 @@ class HFSampling(limits.Limited, key="generator"):
         "auto",
         about=(
             "Type of the generator's weights: float32, bfloat16 or float16. auto is bfloat16 on a "
-            "GPU and the policy's on a CPU."
+            "GPU and the policy's on a CPU; float32 with adapters beside half precision."
         ),
     )
     round_weights: RoundWeights = limits.option(

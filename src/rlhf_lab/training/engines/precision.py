@@ -27,9 +27,13 @@ def autocast(device: torch.device, is_low: bool) -> AbstractContextManager[objec
     return torch.autocast(device.type, torch.bfloat16) if is_low else nullcontext()
 
 
-def round_frozen(networks: PolicyWithValues) -> None:
+def round_frozen(networks: PolicyWithValues, is_reference: bool = True) -> None:
     """Hold the matrices of frozen networks in bfloat16, as autocast rounds them in every pass: half
-    the memory and the same bits. Embeddings and norms, which it does not round, stay."""
+    the memory and the same bits. Embeddings and norms, which it does not round, stay.
+
+    is_reference: whether nothing else reads them. Below adapters those alone are held so which lose
+    nothing, since versions are made of them.
+    """
     embeddings = {
         id(parameter)
         for module in networks.modules()
@@ -39,5 +43,9 @@ def round_frozen(networks: PolicyWithValues) -> None:
     for module in networks.modules():
         if type(module).__name__ in ROUNDED:
             for parameter in module.parameters(recurse=False):
-                if id(parameter) not in embeddings:
-                    parameter.data = parameter.data.bfloat16()
+                if id(parameter) in embeddings:
+                    continue
+                rounded = parameter.data.bfloat16()
+                loses = parameter.requires_grad or not torch.equal(rounded.float(), parameter.data)
+                if is_reference or not loses:
+                    parameter.data = rounded

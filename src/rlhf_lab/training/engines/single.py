@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from rlhf_lab.models.adapters import adapters_off, has_adapters, merged_weight, plain_names
+from rlhf_lab.models.adapters import (
+    adapters_off,
+    has_adapters,
+    kept_share,
+    merged_weight,
+    plain_names,
+)
 from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.training.engines.clipped_step import clipped_step
 from rlhf_lab.training.engines.parameter_backend import WEIGHT, ReferenceUse
@@ -31,7 +37,8 @@ class SingleBackend:
     weights are read with the adapters merged in.
 
     is_low: whether passes are in bfloat16; what is trained is float32 in any case. teacher: frozen
-    networks that are the reference instead, of any size.
+    networks that are the reference instead, of any size. drawn_in: the type that generators round
+    the policy's weights to.
     """
 
     def __init__(
@@ -42,6 +49,7 @@ class SingleBackend:
         use: ReferenceUse = ReferenceUse.frozen,
         is_low: bool = False,
         teacher: PolicyWithValues | None = None,
+        drawn_in: torch.dtype = torch.float32,
     ) -> None:
         self.device = device
         self._is_low = is_low
@@ -54,6 +62,9 @@ class SingleBackend:
             own = networks.reference(copy.deepcopy(networks.policy))
         if own is not None and is_low and use is ReferenceUse.frozen:
             round_frozen(own)
+        if self._merged and is_low:
+            round_frozen(self._networks, is_reference=False)
+        self._drawn_in = drawn_in
         self._reference = own or networks
         self._optim = optim
         self._other_weights: dict[str, Tensor] = {}
@@ -115,4 +126,7 @@ class SingleBackend:
         return float(torch.nn.utils.get_total_norm(grads))
 
     def step(self, learning_rate: float) -> dict[str, float]:
-        return clipped_step(self._networks, self._tensors, self._optim, learning_rate)
+        measured = clipped_step(self._networks, self._tensors, self._optim, learning_rate)
+        if self._merged:
+            measured["adapters_kept"] = kept_share(self._networks.policy, self._drawn_in)
+        return measured

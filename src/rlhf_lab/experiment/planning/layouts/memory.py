@@ -11,6 +11,7 @@ from rlhf_lab.experiment.planning.layouts.workload import Workload
 
 # Float32 weights, their gradients and the two moments of AdamW.
 TRAINED_BYTES = 16
+FLOAT_BYTES = 4
 # What CUDA, cuBLAS and NCCL take of each device.
 CONTEXT = 1.5e9
 # Gaps of the caching allocator, as a share of what is allocated.
@@ -47,7 +48,8 @@ def memory_of(work: Workload, choice: Choice, gpu: Gpu) -> DeviceMemory:
         generator = CONTEXT + weights + max(1, rows) * of_row
         return DeviceMemory(CONTEXT + GAPS * trainer, generator, rows)
     chunk = work.chunk_rows[0]
-    whole = CONTEXT + GAPS * (trainer + weights + chunk * of_row)
+    wider = FLOAT_BYTES / choice.bytes if work.draws_in_float32 else 1
+    whole = CONTEXT + GAPS * (trainer + wider * (weights + chunk * of_row))
     return DeviceMemory(whole, 0.0, chunk)
 
 

@@ -9,6 +9,7 @@ from rlhf_lab.experiment.derived import (
     observation_tokens,
     reference_groups,
     response_tokens,
+    sampling_of,
     sequence_tokens,
 )
 from rlhf_lab.experiment.planning.layouts.shapes import ModelShape, shape_of_model
@@ -27,7 +28,7 @@ class Workload:
     writes between the turns of a response. longest: most tokens of all three. rows: generated in a
     round; trained_rows: those of one update; updates: of one round. value_models: trained networks
     beside the policy. reads_reference: whether log-probs under the reference are computed for all
-    rows.
+    rows. draws_in_float32: whether generator=hf holds float32 weights.
     """
 
     policy: ModelShape
@@ -49,6 +50,7 @@ class Workload:
     staleness: int
     chunk_rows: tuple[int, ...]
     logit_tokens: int
+    draws_in_float32: bool = False
 
     @property
     def rows(self) -> int:
@@ -132,6 +134,7 @@ def workload_of(config: Config) -> Workload:
         staleness=config.mode.max_staleness,
         chunk_rows=tuple(min(chunk, groups - start) * size for start in range(0, groups, chunk)),
         logit_tokens=config.engine.logit_tokens,
+        draws_in_float32=sampling_of(config).dtype == "float32",
     )
 
 
