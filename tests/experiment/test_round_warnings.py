@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("costly")
         ("correction/zeroed", (0.0, 0.5, 0.75, 1.0), 2, "correction="),
         ("sample/empty_rate", (0.0, 0.2, 0.21, 1.0), 2, "task.chat=true"),
         ("sample/eos_rate", (1.0, 0.9, 0.7, 0.0), 2, "task.max_response_tokens="),
+        ("update/adapters_kept", (1.0, 0.99, 0.98, 0.0), 2, "generator.dtype=float32"),
     ],
 )
 def test_what_is_probably_a_mistake_is_reported_once(

@@ -252,7 +252,7 @@ def test_a_generator_in_half_precision_is_found_to_lose_updates(
     engine, batch = engine_of(config)
     done = engine.update(weighted(batch, config), config.algo, config.correction, 1e-6)
     lines: list[str] = []
-    log = RoundWarnings(lambda *_: None, "none", lines.append)
+    log = RoundWarnings(lambda *_: None, config, lines.append)
     for round_ in range(2):
         log({"update/adapters_kept": done.metrics["adapters_kept"]}, round_)
     (line,) = lines
