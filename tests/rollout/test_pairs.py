@@ -27,7 +27,7 @@ from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.training.round_rows import with_reference

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import pairs_file, reads_reference_tokens, response_tokens
+from rlhf_lab.experiment.derived import (
+    pair_columns,
+    pairs_file,
+    reads_reference_tokens,
+    response_tokens,
+    trains_on_labels,
+)
 from rlhf_lab.experiment.planning.forecast import require_eval_prompts
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
@@ -16,7 +21,8 @@ from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.chat_turns import check_turns
 from rlhf_lab.tasks.lazy_rows import LazyRows
 from rlhf_lab.tasks.offline_prompts import WithOffline
-from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.pair_forms import PairColumns
+from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.prompt_memory import RememberedPrompts
 from rlhf_lab.tasks.prompt_selection import EveryPrompt, PromptSelection
 from rlhf_lab.tasks.prompts import PromptStream, Read, Render, Shorten, never_shorter
@@ -64,7 +70,8 @@ def build_selection(config: Config, stream: PromptStream | WithOffline) -> Promp
 def pair_prompts(config: Config, pairs: str, tokenizer: Any, purpose: str) -> PromptStream:
     """The prompts of a file of fixed pairs, whose answers are checked now."""
     key = pairs_file(config)[1]
-    stream = stream_of(pair_examples(Path(pairs), key), config, tokenizer, purpose, shuffle=True)
+    columns = PairColumns() if trains_on_labels(config) else pair_columns(config)
+    stream = stream_of(pair_examples(pairs, key, columns), config, tokenizer, purpose, shuffle=True)
     form = chat.form_of(config.task)
     generator = PairsGenerator(tokenizer, response_tokens(config), key, form=form)
     for index in range(len(stream)):

@@ -7,7 +7,6 @@ environment (`require_usable`). Here and in the modules beside are the rules bet
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.checks_algorithm import (
@@ -45,12 +44,12 @@ from rlhf_lab.experiment.checks_references import check_judge, check_references
 from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping, unknown_violations
 from rlhf_lab.experiment.checks_teacher import check_teacher
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.derived import pairs_file
+from rlhf_lab.experiment.derived import pair_columns, pairs_file
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.runs.secrets import secret_in
 from rlhf_lab.runs.trackers.jsonl import leaves
-from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.preconditions import Cautious, Demanding
 from rlhf_lab.types.samples import Split
@@ -166,7 +165,7 @@ def require_readable_splits(config: Config) -> None:
             raise UserError(f"task={config.task.name}: split {split.value} has no rows")
     path, key = pairs_file(config)
     if path:
-        pair_examples(Path(path), key)
+        pair_examples(path, key, pair_columns(config))
 
 
 def require_working_parts(config: Config) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.rewards.options import model_paths, parts
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.pair_sources import GivenPairs
+from rlhf_lab.tasks.pair_sources import GivenPairs, PairRows
 from rlhf_lab.training.stages.labels import sample_pairs, write_labels
 from rlhf_lab.training.stages.relabel import known_examples, write_relabelled
 from rlhf_lab.types.data import Weights
@@ -50,14 +51,26 @@ def make_labels(
     return metrics
 
 
-def copy_labels(pairs: GivenPairs, folder: Path) -> dict[str, float]:
-    """The user's labels as they are."""
+def copy_labels(pairs: GivenPairs, console: Console, folder: Path) -> dict[str, float]:
+    """The user's labels in the form of the stage, without ties, which are counted."""
     metrics = {}
     for name, rows in pairs.parts():
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as out:
+            out.writelines(json.dumps(row) + "\n" for row in rows)
         metrics[f"{name}_pairs"] = float(len(rows))
+        if rows.num_ties:
+            console.print(ties_note(rows))
+            metrics[f"{name}_ties"] = rows.num_ties / (len(rows) + rows.num_ties)
     return metrics
+
+
+def ties_note(rows: PairRows) -> str:
+    """What is printed of pairs that are ties."""
+    num = rows.num_ties
+    return (
+        f"{num:,} of {len(rows) + num:,} pairs of {rows.table.source} are left out: their answers "
+        "are equal"
+    )
 
 
 def make_relabelled(
@@ -68,7 +81,7 @@ def make_relabelled(
     if paths := model_paths(config.judge, ()):
         tokenizer = load_tokenizer(PretrainedModel("judge", paths[0]), None, "judge.path")
     if any(part.reads_example for part in parts(config.judge)):
-        examples = known_examples(config.task, [*pairs.train, *pairs.held_out])
+        examples = known_examples(config.task, itertools.chain(pairs.train, pairs.held_out))
     judge = build_reward(config.judge, config, tokenizer, (), config.labels.threads)
     metrics: dict[str, float] = {}
     total = len(pairs.train) + len(pairs.held_out)
@@ -76,5 +89,7 @@ def make_relabelled(
         for name, rows in pairs.parts():
             path = folder / f"{name}.jsonl"
             measured = write_relabelled(path, rows, judge, tokenizer, examples, bar)
+            if rows.num_ties:
+                console.print(ties_note(rows))
             metrics |= {f"{name}_{key}": value for key, value in measured.items()}
     return metrics

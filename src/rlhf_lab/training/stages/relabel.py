@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 Row = dict[str, Any]
 
 
-def known_examples(task: Task, rows: Sequence[Mapping[str, Any]]) -> dict[str, Example]:
+def known_examples(task: Task, rows: Iterable[Mapping[str, Any]]) -> dict[str, Example]:
     """The task's own examples of the prompts in these rows. Raises UserError if one is not there.
 
     A generated split is searched row by row, and no further than needed.
@@ -58,7 +58,7 @@ def write_relabelled(
     agreed = ties = scored = 0
     with path.open("w", encoding="utf-8") as out:
         for start in range(0, len(rows), 256):
-            chunk = rows[start : start + 256]
+            chunk = [rows[index] for index in range(start, min(start + 256, len(rows)))]
             groups = [as_group(row, tokenizer, examples) for row in chunk]
             for row, scores in zip(chunk, pair_scores(judge, groups), strict=True):
                 if not scores:
