@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,7 +27,13 @@ from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.cli.endings import refusals
 from rlhf_lab.cli.status_line import load_libraries
-from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_parts
+from rlhf_lab.experiment.checks import (
+    check,
+    check_stage,
+    require_readable_splits,
+    require_working_parts,
+    scored_by,
+)
 from rlhf_lab.experiment.config import Config, plain, typed
 from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.derived import precision
@@ -113,9 +119,16 @@ def checked(cfg: DictConfig) -> tuple[Config, Console]:
     return config, Console(quiet=config.output.quiet)
 
 
-def stage(cfg: DictConfig) -> tuple[Config, Console]:
-    """The same for a stage of a run, which needs room on the disk."""
-    config, console = checked(cfg)
+def stage(cfg: DictConfig, scorers: Collection[str] = ("judge",)) -> tuple[Config, Console]:
+    """The same for a stage of a run, which needs room on the disk. scorers: what it uses of reward
+    and judge; what it does not use is not checked."""
+    config = typed(cfg)
+    used = scored_by(config, scorers)
+    check_stage(used)
+    require_readable_splits(config)
+    load_libraries(config.output.quiet)
+    require_working_parts(used)
+    console = Console(quiet=config.output.quiet)
     from rlhf_lab.experiment.planning.forecast import require_room
 
     require_room(config, is_run=False)

@@ -49,10 +49,15 @@ def show_calibration(console: Console, bins: Sequence[Bin]) -> None:
     )
 
 
+def scorers_of(cfg: DictConfig) -> tuple[str, ...]:
+    """What scores answers: the judge orders sampled pairs; pairs and steps of a file are rated."""
+    return () if cfg.labels.path or cfg.reward_model.steps else ("judge",)
+
+
 def job(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import stage
 
-    config, console = stage(cfg)
+    config, console = stage(cfg, scorers_of(cfg))
     from rlhf_lab.training.engines.broadcast_engine import STOP
     from rlhf_lab.training.engines.distributed import main_rank
 

@@ -179,7 +179,7 @@ def build_pipeline(
     """The run's stream of chunks behind its executor and staleness budget. policy: the model of
     version 0, which is read until the pipeline is open."""
     mode: Mode = config.mode
-    stream = build_rollout_prompts(config, sources.pairs, tokenizer)
+    stream = build_rollout_prompts(config, sources.pairs, tokenizer, report)
     if stream.num_dropped:
         report(
             f"{stream.num_dropped} prompts of more than task.max_prompt_tokens="

@@ -6,7 +6,8 @@ environment (`require_usable`). Here and in the modules beside are the rules bet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 from rlhf_lab.experiment.checks_algorithm import (
@@ -46,6 +47,7 @@ from rlhf_lab.experiment.checks_teacher import check_teacher
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import pair_columns, pairs_file
 from rlhf_lab.rewards.function import FunctionReward
+from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.runs.secrets import secret_in
 from rlhf_lab.runs.trackers.jsonl import leaves
@@ -63,6 +65,21 @@ def check(config: Config, here: bool = True) -> None:
     for rule in RULES:
         if here or rule not in OF_THIS_MACHINE:
             rule(config)
+
+
+def check_stage(config: Config) -> None:
+    """The rules for a stage that is trained or labelled alone: no reward scores its samples, and
+    its config has none (see `scored_by`)."""
+    for rule in RULES:
+        if rule not in OF_RUNS:
+            rule(config)
+
+
+def scored_by(config: Config, scorers: Collection[str]) -> Config:
+    """The config without a reward, or judge, that a stage does not use. scorers: those that it
+    uses."""
+    unused = {key: NoJudge() for key in SCORERS if key not in scorers}
+    return replace(config, **unused)  # type: ignore[arg-type]
 
 
 def check_secrets(config: Config) -> None:
@@ -133,6 +150,9 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_parts,
     check_precision,
 )
+# A run alone has a reward, or nobody's verdict where it could need one.
+OF_RUNS = (check_judge,)
+SCORERS = ("reward", "judge")
 OF_THIS_MACHINE = (check_kernels, check_devices, check_workspace, check_parts)
 
 

@@ -72,6 +72,15 @@ def check_judge(config: Config) -> None:
         )
 
 
+def require_judge(config: Config, what: str) -> None:
+    """Refuse what a judge must order if there is none."""
+    if not has_judge(config):
+        raise UserError(
+            f"judge=none: {what} are put in order by a judge; pass reward@judge=function "
+            "judge.path=MODULE.FUNCTION, or labels.path=<pairs that are in order>"
+        )
+
+
 def require_references(config: Config, what: str) -> None:
     """Refuse what is trained on reference answers if there are none."""
     if not has_references(config):

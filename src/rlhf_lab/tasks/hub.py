@@ -40,7 +40,8 @@ def first_row(path: str, split_file: str, hub: Mapping[str, str], required: Requ
     """The first row of a split, by which its columns are known; {} where there is none."""
     files = local_files(path, split_file, hub, required)
     if not files:
-        return read_hub(path, hub, required)[0]
+        rows = asked_hub(path, required, lambda library: library.load_dataset(path, **hub))
+        return dict(rows[0]) if len(rows) else {}
     first = first_of_parquet if is_parquet(files) else first_line
     return first(files[0], required)
 

@@ -183,8 +183,9 @@ class PairColumns:
                 prompt = (("user", given),)
         else:
             prompt = turns_of(given, f"{name} has a prompt", name)
+        text = as_text(asked(prompt, name))
         chosen, rejected = (answer_after(prompt, turns, name) for turns in both)
-        return Pair(as_text(asked(prompt, name)), chosen, rejected, prompt)
+        return Pair(text, chosen, rejected, prompt)
 
 
 def common(first: Kind, second: Kind) -> Kind:
