@@ -107,7 +107,7 @@ def test_pairs_are_found_by_the_usual_names(form: str, source: str, tmp_path: Pa
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model with a chat template."""
     folder, tokenizer = tmp_path_factory.mktemp("model"), chat_tokenizer()
-    made = tiny("llama", vocab_size=len(tokenizer))
+    made = tiny("qwen3", vocab_size=len(tokenizer), max_position_embeddings=1024)
     made.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -215,7 +215,7 @@ def test_the_common_beginning_of_texts_is_the_prompt(
 def test_a_pair_that_is_in_no_form_is_refused_with_its_line(
     row: dict[str, Any], parts: list[str], tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="labels.path: .*line 1") as refused:
+    with pytest.raises(UserError, match=r"labels\.path: .*line 1") as refused:
         pair_of(tmp_path, row)
     for part in parts:
         assert part in str(refused.value)
@@ -232,7 +232,7 @@ def test_ties_are_left_out_and_counted_and_a_set_of_ties_is_refused(tmp_path: Pa
     assert pairs.held_out[0]["prompt"] == "Name 2."
     examples = pair_examples(tmp_path / "set.jsonl")
     assert [one.uid for one in examples] == ["set.jsonl:1", "set.jsonl:4", "set.jsonl:5"]
-    with pytest.raises(UserError, match=r"labels\.path=.*all 2 rows have equal answers"):
+    with pytest.raises(UserError, match=r"labels\.path: .*all 2 rows have equal answers"):
         given_pairs(str(write(tmp_path / "ties.jsonl", ties)), 1, "labels.path")
 
 

@@ -83,7 +83,9 @@ def make_relabelled(
     if paths := model_paths(config.judge, ()):
         tokenizer = load_tokenizer(PretrainedModel("judge", paths[0]), None, "judge.path")
     if any(part.reads_example for part in parts(config.judge)):
-        examples = known_examples(config.task, itertools.chain(pairs.train, pairs.held_out))
+        is_rule = any(part.is_rule for part in parts(config.judge))
+        rows = itertools.chain(pairs.train, pairs.held_out)
+        examples = known_examples(config.task, rows, is_rule)
     judge = build_reward(config.judge, config, tokenizer, (), config.labels.threads)
     metrics: dict[str, float] = {}
     total = len(pairs.train) + len(pairs.held_out)

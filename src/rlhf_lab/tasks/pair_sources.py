@@ -192,7 +192,7 @@ def checked_rows(
             numbers.append(number)
     if not numbers:
         raise UserError(
-            f"{key}={path}: all {num_ties} rows have equal answers on both sides, in which no "
+            f"{key}: {path}: all {num_ties} rows have equal answers on both sides, in which no "
             "preference is: correct the columns chosen and rejected"
         )
     return PairRows(table, columns, numbers, num_ties)

@@ -28,15 +28,16 @@ class PairsSampling(HFSampling):
     path: str = limits.option(
         "",
         about=(
-            "JSON lines with the text fields prompt, chosen and rejected, where prompt + chosen "
-            "is a full text; empty takes the pairs of the label stage."
+            "Pairs as for labels.path, of whose folder or hub name the train part is read; empty "
+            "takes the pairs of the label stage."
         ),
     )
     scores: str = limits.option(
         "",
         about=(
             "Name of the rewards: gold takes the numbers of the fields chosen_gold and "
-            "rejected_gold, which the label stage writes; empty is 1 for chosen, 0 for rejected."
+            "rejected_gold, which the label stage writes, or the scores that a set is published "
+            "with; empty is 1 for chosen, 0 for rejected."
         ),
     )
     draws_samples: ClassVar[bool] = False
