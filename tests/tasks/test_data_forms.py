@@ -10,7 +10,7 @@ import datasets
 import pytest
 
 from rlhf_lab.cli.compose import stage
-from rlhf_lab.cli.reward_model import scorers_of
+from rlhf_lab.cli.reward_model import judges_pairs
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.config import typed
@@ -136,7 +136,7 @@ def test_each_command_takes_pairs_without_further_options(
     where = given(tmp_path, model, f"task.path={path}")
 
     labels = composed(*where, f"labels.path={path}")
-    config, _ = stage(labels, scorers_of(labels))
+    config, _ = stage(labels, judges_pairs(labels))
     metrics = quiet(config).reward_model().metrics
     assert metrics["held_out_pairs"] == 8
     assert ("accuracy_gap_quarter_1" in metrics) == ("score_chosen" in FORMS[form](0))
@@ -145,7 +145,7 @@ def test_each_command_takes_pairs_without_further_options(
     config, _ = stage(composed(*where, f"labels.path={path}", *judged))
     assert quiet(config).relabel().metrics["train_ties"] == 1.0
 
-    config, _ = stage(composed(*where), scorers=())
+    config, _ = stage(composed(*where), judges=False)
     assert quiet(config).sft(config.model).metrics["validation_loss"] > 0
 
     scored = ("reward.path=rlhf_lab.rewards.rules.not_empty", "run.updates=1")
@@ -160,7 +160,7 @@ def test_each_command_takes_pairs_without_further_options(
 @pytest.mark.parametrize("form", ANSWERS)
 def test_sft_takes_answers_without_further_options(form: str, tmp_path: Path, model: Path) -> None:
     path = write(tmp_path / "set.jsonl", rows_of(form, SOME))
-    config, _ = stage(composed(*given(tmp_path, model, f"task.path={path}")), scorers=())
+    config, _ = stage(composed(*given(tmp_path, model, f"task.path={path}")), judges=False)
     assert quiet(config).sft(config.model).metrics["validation_loss"] > 0
 
 
@@ -359,3 +359,24 @@ def test_plain_pairs_are_shown_as_the_task_shows_prompts(tmp_path: Path) -> None
     # A row of the label stage has its own messages.
     own = plain | {"prompt_messages": [["system", "s"], ["user", "u"]]}
     assert pair_of(tmp_path, own, form=as_chat)["prompt_messages"] == own["prompt_messages"]
+
+
+def test_a_stage_alone_asks_for_no_reward_and_for_a_judge_where_one_orders_pairs(
+    tmp_path: Path, model: Path
+) -> None:
+    path = write(tmp_path / "set.jsonl", rows_of("texts", SOME))
+    where = given(tmp_path, model, f"task.path={path}")
+    with pytest.raises(UserError, match=r"reward\.path"):
+        check(typed(composed(*where)))
+    cfg = composed(*where)
+    stage(cfg, judges=False)
+    with pytest.raises(UserError, match=r"judge=none.*reward@judge=function"):
+        stage(cfg, judges_pairs(cfg))
+    labels = composed(*where, f"labels.path={path}")
+    assert not judges_pairs(labels)
+
+
+@pytest.mark.parametrize("task", ["tldr_nano", "prompts", "gsm8k", "arithmetic"])
+def test_dpo_brings_its_two_answers_whatever_the_task(task: str) -> None:
+    assert composed("algo=dpo", f"task={task}").run.group_size == 2
+    assert composed("algo=dpo", f"task={task}", "run.group_size=4").run.group_size == 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,7 +32,6 @@ from rlhf_lab.experiment.checks import (
     check_stage,
     require_readable_splits,
     require_working_parts,
-    scored_by,
 )
 from rlhf_lab.experiment.config import Config, plain, typed
 from rlhf_lab.experiment.config_schema import register
@@ -119,12 +118,11 @@ def checked(cfg: DictConfig) -> tuple[Config, Console]:
     return config, Console(quiet=config.output.quiet)
 
 
-def stage(cfg: DictConfig, scorers: Collection[str] = ("judge",)) -> tuple[Config, Console]:
-    """The same for a stage of a run, which needs room on the disk. scorers: what it uses of reward
-    and judge; what it does not use is not checked."""
+def stage(cfg: DictConfig, judges: bool = True) -> tuple[Config, Console]:
+    """The same for a stage of a run, which needs room on the disk, and no reward. judges: whether
+    the judge orders pairs for it."""
     config = typed(cfg)
-    used = scored_by(config, scorers)
-    check_stage(used)
+    used = check_stage(config, judges)
     require_readable_splits(config)
     load_libraries(config.output.quiet)
     require_working_parts(used)

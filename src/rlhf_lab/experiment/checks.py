@@ -6,7 +6,7 @@ environment (`require_usable`). Here and in the modules beside are the rules bet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +41,7 @@ from rlhf_lab.experiment.checks_models import (
 )
 from rlhf_lab.experiment.checks_pairs import check_offline, check_pairs, unknown_writers
 from rlhf_lab.experiment.checks_prompts import check_prompts
-from rlhf_lab.experiment.checks_references import check_judge, check_references
+from rlhf_lab.experiment.checks_references import check_judge, check_references, require_judge
 from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping, unknown_violations
 from rlhf_lab.experiment.checks_teacher import check_teacher
 from rlhf_lab.experiment.config import Config, plain
@@ -67,19 +67,17 @@ def check(config: Config, here: bool = True) -> None:
             rule(config)
 
 
-def check_stage(config: Config) -> None:
-    """The rules for a stage that is trained or labelled alone: no reward scores its samples, and
-    its config has none (see `scored_by`)."""
+def check_stage(config: Config, judges: bool) -> Config:
+    """The rules for a stage that is trained or labelled alone, whose samples no reward scores.
+    judges: whether the judge orders pairs for it. Returns the config without reward, and without a
+    judge that is not used."""
+    used = replace(config, reward=NoJudge(), judge=config.judge if judges else NoJudge())
     for rule in RULES:
         if rule not in OF_RUNS:
-            rule(config)
-
-
-def scored_by(config: Config, scorers: Collection[str]) -> Config:
-    """The config without a reward, or judge, that a stage does not use. scorers: those that it
-    uses."""
-    unused = {key: NoJudge() for key in SCORERS if key not in scorers}
-    return replace(config, **unused)  # type: ignore[arg-type]
+            rule(used)
+    if judges:
+        require_judge(used)
+    return used
 
 
 def check_secrets(config: Config) -> None:
@@ -152,7 +150,6 @@ RULES: tuple[Callable[[Config], None], ...] = (
 )
 # A run alone has a reward, or nobody's verdict where it could need one.
 OF_RUNS = (check_judge,)
-SCORERS = ("reward", "judge")
 OF_THIS_MACHINE = (check_kernels, check_devices, check_workspace, check_parts)
 
 

@@ -72,11 +72,11 @@ def check_judge(config: Config) -> None:
         )
 
 
-def require_judge(config: Config, what: str) -> None:
-    """Refuse what a judge must order if there is none."""
+def require_judge(config: Config) -> None:
+    """Refuse pairs that a judge must put in order if there is none."""
     if not has_judge(config):
         raise UserError(
-            f"judge=none: {what} are put in order by a judge; pass reward@judge=function "
+            "judge=none: a judge puts the pairs in order; pass reward@judge=function "
             "judge.path=MODULE.FUNCTION, or labels.path=<pairs that are in order>"
         )
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from rlhf_lab.experiment.build import build_generator, build_reward
 from rlhf_lab.experiment.build_prompts import build_prompts
-from rlhf_lab.experiment.checks_references import require_judge
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -78,7 +77,6 @@ def make_relabelled(
     config: Config, console: Console, pairs: GivenPairs, folder: Path
 ) -> dict[str, float]:
     """The user's pairs in the order of the judge."""
-    require_judge(config, "pairs to relabel")
     tokenizer, examples = None, {}
     if paths := model_paths(config.judge, ()):
         tokenizer = load_tokenizer(PretrainedModel("judge", paths[0]), None, "judge.path")

@@ -15,7 +15,6 @@ import torch
 
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys, Key, given_labels, pairs_to_relabel
 from rlhf_lab.experiment.checks_episodes import require_one_turn
-from rlhf_lab.experiment.checks_references import require_judge
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import has_references, pairs_file, trains_on_labels
 from rlhf_lab.experiment.labelled_pairs import as_read, read_pairs, require_one_vocabulary
@@ -207,7 +206,6 @@ class Artifacts:
         if config.labels.path:
             return copy_labels(given_labels(config), self._console, folder)
         require_one_turn(config, "labels")
-        require_judge(config, "pairs of samples")
         model, tokenizer = self._loader.read(self.policy(config.model), config.seed)
         return make_labels(config, self._console, model, tokenizer, folder)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,35 +77,23 @@ def is_folder(path: str, required: RequiredFields) -> bool:
 def split_files(folder: Path, split_file: str, config: str = "") -> list[Path]:
     """The files in a folder that may hold a split: one of each format, and the shards of a clone
     of a hub dataset in their order. config: of the hub dataset."""
-    places = places_of(folder, config)
-    plain = [place / f"{split_file}{suffix}" for place in places for suffix in SUFFIXES]
-    shards = (path for place in places for path in place.glob("*.parquet"))
-    of_split = sorted(path for path in shards if is_shard(path, split_file))
+    plain = [folder / f"{split_file}{suffix}" for suffix in SUFFIXES]
+    of_split = sorted(path for path, split in shards_of(folder, config) if split == split_file)
     return [path for path in plain if path.is_file()] + of_split
-
-
-def is_shard(path: Path, split_file: str) -> bool:
-    """Whether a file is a shard of a split."""
-    shard = SHARD.fullmatch(path.name)
-    return shard is not None and shard[1] == split_file
 
 
 def split_names(folder: Path) -> set[str]:
     """The names of the splits that a folder has files of."""
-    files = (path for place in places_of(folder) for path in place.glob("*"))
-    return {split_of(path) for path in files if path.suffix in SUFFIXES}
+    plain = {path.stem for path in folder.glob("*") if path.suffix in SUFFIXES}
+    return plain | {split for _, split in shards_of(folder)}
 
 
-def places_of(folder: Path, config: str = "") -> list[Path]:
-    """The folders of a clone in which files of a configuration may be."""
-    every = (folder, folder / "data", folder / config, folder / "data" / config)
-    return list(dict.fromkeys(every))
-
-
-def split_of(path: Path) -> str:
-    """The name of the split that a file is named after."""
-    shard = SHARD.fullmatch(path.name)
-    return shard[1] if shard else path.stem
+def shards_of(folder: Path, config: str = "") -> Iterator[tuple[Path, str]]:
+    """The shards in a clone of a hub dataset, each with the name of its split."""
+    for place in {folder, folder / "data", folder / config, folder / "data" / config}:
+        for path in place.glob("*.parquet"):
+            if shard := SHARD.fullmatch(path.name):
+                yield path, shard[1]
 
 
 def files_of(folder: Path, split_file: str, config: str, required: RequiredFields) -> list[Path]:

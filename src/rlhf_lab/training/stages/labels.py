@@ -43,7 +43,8 @@ class LabelOptions(limits.Limited, key="labels"):
         ),
     )
     prompt_column: str = limits.option(
-        "prompt", about=(
+        "prompt",
+        about=(
             "Column of the prompt in sets of pairs, here, in generator.path and in "
             "run.offline_pairs; N+ has query."
         ),
