@@ -356,6 +356,9 @@ def test_plain_pairs_are_shown_as_the_task_shows_prompts(tmp_path: Path) -> None
     as_text = PromptForm(template="Q: {prompt}\nA:")
     row = pair_of(tmp_path, chat, form=as_text)
     assert (row["prompt"], "prompt_messages" in row) == ("Q: Name 0.\nA:", False)
+    both = PromptForm(is_chat=True, template="Q: {prompt}")
+    assert pair_of(tmp_path, plain, form=both)["prompt_messages"] == [["user", "Q: Name 0."]]
+    assert pair_of(tmp_path, plain, form=as_text) == plain
     # A row of the label stage has its own messages.
     own = plain | {"prompt_messages": [["system", "s"], ["user", "u"]]}
     assert pair_of(tmp_path, own, form=as_chat)["prompt_messages"] == own["prompt_messages"]

@@ -59,14 +59,15 @@ class PromptForm:
     template: str = ""
 
     def shown(self, pair: Pair) -> Pair:
-        """A plain prompt as a message with is_chat; messages as plain text with a template."""
-        if pair.messages and self.template:
-            text = self.template.replace("{prompt}", plain_text(pair.messages))
-            return Pair(text, pair.chosen, pair.rejected)
-        if self.is_chat and not pair.messages:
-            chosen, rejected = pair.chosen.strip(), pair.rejected.strip()
-            return Pair(pair.prompt, chosen, rejected, (("user", pair.prompt),))
-        return pair
+        """A plain prompt as a message with is_chat; messages as plain text with a template. Other
+        plain prompts are full texts, around which nothing is put."""
+        text = plain_text(pair.messages) if pair.messages else pair.prompt
+        shown = self.template.replace("{prompt}", text) if self.template else text
+        if pair.messages:
+            return Pair(shown, pair.chosen, pair.rejected) if self.template else pair
+        if not self.is_chat:
+            return pair
+        return Pair(shown, pair.chosen.strip(), pair.rejected.strip(), (("user", shown),))
 
 
 def form_of(task: Any) -> PromptForm:
