@@ -22,7 +22,7 @@ from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.former_names import without_added
-from rlhf_lab.tasks.pair_sources import GivenPairs, given_pairs
+from rlhf_lab.tasks.pair_sources import GivenPairs, digest_of, given_pairs
 from rlhf_lab.tasks.protocols import Edited
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.sft_options import SFTOptions
@@ -51,7 +51,7 @@ class ArtifactKeys:
     def labels(self) -> Key:
         config = self.config
         if config.labels.path:
-            return self._key(pairs=given_labels(config).digest)
+            return self._key(pairs=labels_digest(config))
         return self._key(
             *named_parts("judge", config.judge),
             start=self._start(config.model),
@@ -140,6 +140,12 @@ def given_labels(config: Config) -> GivenPairs:
     """The user's labels, labels.path."""
     labels = config.labels
     return given_pairs(labels.path, labels.held_out_pairs, "labels.path", pair_columns(config))
+
+
+def labels_digest(config: Config) -> str:
+    """The digest of the user's labels."""
+    labels = config.labels
+    return digest_of(labels.path, labels.held_out_pairs, "labels.path", pair_columns(config))
 
 
 def pairs_to_relabel(config: Config) -> GivenPairs:

@@ -16,7 +16,6 @@ from rlhf_lab.tasks.hub import (
     hub_splits,
     is_folder,
     read_split,
-    split_files,
     split_names,
 )
 from rlhf_lab.tasks.pair_forms import ADD, HELD_OUT, PairColumns
@@ -25,6 +24,8 @@ from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Row, Table
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 
+# Of each file: name, time of change, size.
+State = tuple[tuple[str, int, int], ...]
 TRAIN = "train"
 # Names of the same splits in published sets; with others they are named by an option.
 TRAIN_NAMES = (TRAIN, "train_prefs")
@@ -164,21 +165,41 @@ def part_names(path: str, key: str, columns: PairColumns) -> tuple[str, str]:
     return train, next((name for name in HELD_OUT_NAMES if name in names), "")
 
 
+def digest_of(path: str, held_out_pairs: int, key: str, columns: PairColumns) -> str:
+    """The digest of `given_pairs`; of files that stay as they are it is kept without their rows."""
+    return kept_digest(path, held_out_pairs, key, columns, state_of(path))
+
+
+@functools.lru_cache(maxsize=16)
+def kept_digest(
+    path: str, held_out_pairs: int, key: str, columns: PairColumns, state: State
+) -> str:
+    return given_pairs(path, held_out_pairs, key, columns).digest
+
+
+def state_of(path: str) -> State:
+    """Name, time and size of each local file of a set."""
+    place = Path(path)
+    found = [place, *(one for name in (".", "data") for one in sorted((place / name).glob("*")))]
+    files = [(one, one.stat()) for one in found if one.is_file()]
+    return tuple((str(one), status.st_mtime_ns, status.st_size) for one, status in files)
+
+
 def rows_of(path: str, part: str, key: str, columns: PairColumns) -> PairRows:
     """The checked pairs of a part. part: name of the file in a folder, or of the split on the hub.
 
-    A file that stays as it is, is read once.
+    A file that stays as it is, is read once, until `forget_rows`.
     """
-    files = [Path(path), *split_files(Path(path), part)]
-    states = [path.stat() for path in files if path.is_file()]
-    stamps = tuple((state.st_mtime_ns, state.st_size) for state in states)
-    return checked_rows(path, part, key, columns, stamps)
+    return checked_rows(path, part, key, columns, state_of(path))
+
+
+def forget_rows() -> None:
+    """Free the columns of Parquet files, once all that is needed of them is written elsewhere."""
+    checked_rows.cache_clear()
 
 
 @functools.lru_cache(maxsize=4)
-def checked_rows(
-    path: str, part: str, key: str, columns: PairColumns, stamps: tuple[tuple[int, int], ...]
-) -> PairRows:
+def checked_rows(path: str, part: str, key: str, columns: PairColumns, state: State) -> PairRows:
     required = RequiredFields((), columns=columns.names, key=key, remedy=ADD, wants=columns.wants)
     table = read_split(path, part, {"split": part}, required)
     numbers, num_ties = array("Q"), 0

@@ -66,12 +66,17 @@ def require_file(path: Path, required: RequiredFields) -> None:
 
 def read_wanted(path: Path, required: RequiredFields) -> Any:
     """The columns of a file that are wanted, as a table of Arrow."""
+    import pyarrow
     from pyarrow import parquet
 
     schema = parquet.read_schema(path)
     wanted = [field.name for field in schema if required.wants(field.name, is_plain(field.type))]
-    # Names stand for the columns within them too, and a name that is there twice for none.
-    return parquet.read_table(path, columns=None if len(wanted) == len(schema) else wanted)
+    if len(wanted) < len(schema):
+        # A part of the columns is read a batch at a time, which needs half the memory.
+        batches = list(parquet.ParquetFile(path).iter_batches(columns=wanted))
+        if batches:
+            return pyarrow.Table.from_batches(batches)
+    return parquet.read_table(path)
 
 
 def is_plain(kind: Any) -> bool:
