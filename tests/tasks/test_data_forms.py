@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,26 @@ import pytest
 from rlhf_lab.cli.compose import stage
 from rlhf_lab.cli.reward_model import judges_pairs
 from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.build_prompts import build_rollout_prompts
+from rlhf_lab.experiment.build_rollout import build_worker
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.config import typed
+from rlhf_lab.experiment.labelled_pairs import PackedPairs
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks import chat
+from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
 from rlhf_lab.tasks.no_robots import NoRobots
 from rlhf_lab.tasks.own_prompts import OwnPrompts
 from rlhf_lab.tasks.pair_forms import PairColumns, PromptForm
 from rlhf_lab.tasks.pair_sources import given_pairs, pair_examples
+from rlhf_lab.tasks.pairs import with_tokens
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Split
-from tests.support.chats import chat_tokenizer
+from tests.support.chats import CHATML, chat_tokenizer
 from tests.support.composed import composed
 from tests.support.data_forms import (
     ANSWERS,
@@ -383,3 +392,47 @@ def test_a_stage_alone_asks_for_no_reward_and_for_a_judge_where_one_orders_pairs
 def test_dpo_brings_its_two_answers_whatever_the_task(task: str) -> None:
     assert composed("algo=dpo", f"task={task}").run.group_size == 2
     assert composed("algo=dpo", f"task={task}", "run.group_size=4").run.group_size == 4
+
+
+def test_packed_pairs_are_the_rows_without_their_texts() -> None:
+    tokens = [
+        {"prompt_tokens": [n] * n, "chosen_tokens": [n, 1], "rejected_tokens": [2]} for n in (1, 3)
+    ]
+    facts = [{"chosen_gold": 1.5, "batch": "x"}, {"uid": "u"}]
+    texts = {"prompt": "p", "chosen": "c", "rejected": "r", "prompt_messages": [["user", "p"]]}
+    rows = [one | fact for one, fact in zip(tokens, facts, strict=True)]
+    packed = PackedPairs(texts | row for row in rows)
+    assert [*packed] == rows == packed[:5] and packed[-1] == rows[1] and len(packed) == 2
+
+
+def test_answers_of_a_run_are_rendered_in_the_template_of_the_task(
+    tmp_path: Path, model: Path
+) -> None:
+    path = write(tmp_path / "set.jsonl", rows_of("UltraFeedback", 4))
+    template = tmp_path / "upper.jinja"
+    template.write_text(CHATML.replace("message['content']", "message['content'] | upper"))
+    where = given(tmp_path, model, f"task.path={path}", f"task.chat_template={template}")
+    config = typed(composed(*where, "algo=dpo", f"generator.path={path}"))
+    tokenizer, sources = chat_tokenizer(), quiet(config).sources()
+    stream = build_rollout_prompts(config, sources.pairs, tokenizer)
+    worker = build_worker(config, sources)
+    (group,) = worker.run(Weights(0, {}), Chunk(0, 0, (stream[0],), group_size=2)).groups
+    asked = tokenizer.decode(group.prompt.tokens)
+    assert asked.startswith("<|im_start|>user\nNAME ")
+    assert [sample.text[:3] for sample in group.samples] == ["IT ", "NO."]
+
+
+def test_a_model_without_a_chat_template_is_refused_for_chats_with_what_to_pass(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "set.jsonl", rows_of("chats", SOME))
+    nano = ("debug=tiny", "task=prompts", "model=nano_s", f"task.path={path}")
+    chats = typed(composed(*nano, "algo=dpo", f"generator.path={path}"))
+    with pytest.raises(UserError, match=r"no chat template.*task\.chat_template=.*task\.template="):
+        build_rollout_prompts(chats, str(path), byte_tokenizer())
+    row = given_pairs(str(path), 4, "labels.path").train[0]
+    with pytest.raises(UserError, match=r"no chat template.*task\.chat_template="):
+        with_tokens(row, byte_tokenizer(), chat.form_of(chats.task))
+    texts = replace(chats, task=replace(chats.task, template="{prompt}\n"))
+    stream = build_rollout_prompts(texts, str(path), byte_tokenizer())
+    assert byte_tokenizer().decode(stream[0].tokens).startswith("Name ")
