@@ -147,7 +147,8 @@ def test_pairs_that_are_equal_after_the_cut_are_left_out_and_counted(
     long = {**ROW, "chosen": f" {A}" * 30, "rejected": f" {A}" * 31}
     tie = {**ROW, "chosen": f" {A}", "rejected": f" {A}"}
     write(path, long, ROW, tie, long)
-    config, printed = make_config(*OFFLINE, f"generator.path={path}"), []
+    config = make_config(*OFFLINE, f"generator.path={path}")
+    printed: list[str] = []
     stream = build_rollout_prompts(config, str(path), words, printed.append)
     assert (len(stream), stream[0].example.uid) == (1, "pairs.jsonl:2")
     assert [line.split()[0] for line in printed] == ["1", "2"]

@@ -231,7 +231,7 @@ def test_a_pair_that_is_in_no_form_is_refused_with_its_line(
 
 
 def test_ties_are_left_out_and_counted_and_a_set_of_ties_is_refused(tmp_path: Path) -> None:
-    ties = [
+    ties: list[dict[str, Any]] = [
         {"prompt": "p", "chosen": " a", "rejected": " a"},
         {"chosen": [user(1), assistant("a")], "rejected": [user(1), assistant(" a ")]},
     ]

@@ -77,7 +77,8 @@ def require_judge(config: Config) -> None:
     if not has_judge(config):
         raise UserError(
             "judge=none: a judge puts the pairs in order; pass reward@judge=function "
-            "judge.path=MODULE.FUNCTION, or labels.path=<pairs that are in order>"
+            "judge.path=MODULE.FUNCTION, or another reward@judge; `rlhf-lab reward-model` takes "
+            "pairs that are in order from labels.path"
         )
 
 

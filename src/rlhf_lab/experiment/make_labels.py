@@ -83,8 +83,8 @@ def make_relabelled(
         tokenizer = load_tokenizer(PretrainedModel("judge", paths[0]), None, "judge.path")
     if any(part.reads_example for part in parts(config.judge)):
         is_rule = any(part.is_rule for part in parts(config.judge))
-        rows = itertools.chain(pairs.train, pairs.held_out)
-        examples = known_examples(config.task, rows, is_rule)
+        every = itertools.chain(pairs.train, pairs.held_out)
+        examples = known_examples(config.task, every, is_rule)
     judge = build_reward(config.judge, config, tokenizer, (), config.labels.threads)
     metrics: dict[str, float] = {}
     total = len(pairs.train) + len(pairs.held_out)
