@@ -428,8 +428,14 @@ def test_a_model_without_a_chat_template_is_refused_for_chats_with_what_to_pass(
     path = write(tmp_path / "set.jsonl", rows_of("chats", SOME))
     nano = ("debug=tiny", "task=prompts", "model=nano_s", f"task.path={path}")
     chats = typed(composed(*nano, "algo=dpo", f"generator.path={path}"))
-    with pytest.raises(UserError, match=r"no chat template.*task\.chat_template=.*task\.template="):
-        build_rollout_prompts(chats, str(path), byte_tokenizer())
+    for refuse in (
+        lambda: require_readable_splits(chats),
+        lambda: build_rollout_prompts(chats, str(path), byte_tokenizer()),
+    ):
+        with pytest.raises(
+            UserError, match=r"no chat template.*task\.chat_template=.*task\.template"
+        ):
+            refuse()
     row = given_pairs(str(path), 4, "labels.path").train[0]
     with pytest.raises(UserError, match=r"no chat template.*task\.chat_template="):
         with_tokens(row, byte_tokenizer(), chat.form_of(chats.task))

@@ -46,11 +46,13 @@ from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping, unkno
 from rlhf_lab.experiment.checks_teacher import check_teacher
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import pair_columns, pairs_file
+from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.runs.secrets import secret_in
 from rlhf_lab.runs.trackers.jsonl import leaves
+from rlhf_lab.tasks.chat import check_end, form_of
 from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.preconditions import Cautious, Demanding
@@ -182,7 +184,10 @@ def require_readable_splits(config: Config) -> None:
             raise UserError(f"task={config.task.name}: split {split.value} has no rows")
     path, key = pairs_file(config)
     if path:
-        pair_examples(path, key, pair_columns(config))
+        examples = pair_examples(path, key, pair_columns(config))
+        if isinstance(config.model, ScratchModel):
+            # Its tokenizer is known before the stages that the run may need are trained.
+            check_end(config.task.tokenizer(), form_of(config.task), examples[0])
 
 
 def require_working_parts(config: Config) -> None:
