@@ -3,7 +3,7 @@ folder in the cache."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.former_names import without_added
+from rlhf_lab.tasks.pair_forms import PairColumns
 from rlhf_lab.tasks.pair_sources import GivenPairs, digest_of, given_pairs
 from rlhf_lab.tasks.protocols import Edited
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
@@ -138,19 +139,24 @@ def device_key(config: Config) -> Key:
 
 def given_labels(config: Config) -> GivenPairs:
     """The user's labels, labels.path."""
-    labels = config.labels
-    return given_pairs(labels.path, labels.held_out_pairs, "labels.path", pair_columns(config))
+    return given_pairs(*labels_of(config))
 
 
 def labels_digest(config: Config) -> str:
     """The digest of the user's labels."""
+    return digest_of(*labels_of(config))
+
+
+def labels_of(config: Config, path: str = "") -> tuple[str, int, str, PairColumns]:
+    """What `given_pairs` is asked for: the pairs of labels.path, or those at the path of
+    generator.path, with the column by which accuracy is measured."""
     labels = config.labels
-    return digest_of(labels.path, labels.held_out_pairs, "labels.path", pair_columns(config))
+    columns = replace(pair_columns(config), kept=config.reward_model.accuracy_by)
+    key = "generator.path" if path else "labels.path"
+    return path or labels.path, labels.held_out_pairs, key, columns
 
 
 def pairs_to_relabel(config: Config) -> GivenPairs:
     """The pairs of labels.path, or else of generator.path."""
-    if not config.labels.path and config.generator.pairs_path:
-        path, num = config.generator.pairs_path, config.labels.held_out_pairs
-        return given_pairs(path, num, "generator.path", pair_columns(config))
-    return given_labels(config)
+    path = "" if config.labels.path else config.generator.pairs_path
+    return given_pairs(*labels_of(config, path))

@@ -106,8 +106,7 @@ def pair_columns(config: Config) -> PairColumns:
         labels.chosen_column,
         labels.rejected_column,
         labels.held_out_split,
-        config.reward_model.accuracy_by,
-        form_of(config.task),
+        form=form_of(config.task),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.tasks.jsonl import JsonLines, first_line
 from rlhf_lab.tasks.parquet import first_of_parquet, read_parquet
-from rlhf_lab.tasks.tables import ColumnTable, RequiredFields, Row, Table
+from rlhf_lab.tasks.tables import ColumnTable, NoSuchFile, RequiredFields, Row, Table
 from rlhf_lab.types.errors import UserError
 
 SUFFIXES = (".jsonl", ".parquet")
@@ -146,7 +146,7 @@ def asked_hub(path: str, required: RequiredFields, ask: Callable[[Any], Any]) ->
     try:
         return ask(datasets)
     except Exception as error:  # the hub client raises over twenty types if there is none
-        raise UserError(
+        raise NoSuchFile(
             f"{required.key}={path} is not a local file or folder and could not be read from the "
             f"hub ({type(error).__name__}): {remedy}"
         ) from error

@@ -118,7 +118,12 @@ class PairColumns:
         found = {key: row[key] for key in own if key in row} | numbers_of(row) | gold_of(row)
         if pair.messages:
             found["prompt_messages"] = [list(turn) for turn in pair.messages]
-        if self.kept and self.kept in row:
+        if self.kept:
+            if self.kept not in row:
+                raise UserError(
+                    f"reward_model.accuracy_by={self.kept}: {name} has no such field, but "
+                    f"{', '.join(sorted(row))}; name one of these"
+                )
             found[self.kept] = row[self.kept]
         return found | dict(zip(PARTS, pair[:3], strict=True))
 

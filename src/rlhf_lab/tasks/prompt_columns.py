@@ -7,13 +7,14 @@ import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rlhf_lab.tasks.hub import first_row, read_split
 from rlhf_lab.tasks.messages import REMEDY, Turns, as_text, parsed, plain_text, turns_of
 from rlhf_lab.tasks.pair_forms import PairColumns
 from rlhf_lab.tasks.pairs import SIDES
-from rlhf_lab.tasks.tables import RequiredFields, Row, Table, check_rows
+from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Row, Table, check_rows
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 
@@ -173,11 +174,19 @@ def load(path: str, name: str, hub_config: str, columns: Columns, more: tuple[st
     return check_rows(read_split(path, name, hub, required), columns.example)
 
 
-@functools.cache
 def usual_columns(path: str, name: str, hub_config: str, named: Columns) -> Columns:
-    """The columns of a file, or of file or hub split `name`, by its first row. named: by
-    options."""
+    """The columns of a file, or of file or hub split `name`, by its first row. named: by options,
+    which are all that is known of rows that are not on this machine: whatever reads them says so.
+    """
     if named.reference not in ("", NONE):
         return named
+    return found_columns(path, name, hub_config, named, Path(path).exists())
+
+
+@functools.cache
+def found_columns(path: str, name: str, hub_config: str, named: Columns, is_local: bool) -> Columns:
     hub = {"split": name} | ({"name": hub_config} if hub_config else {})
-    return named.with_usual(first_row(path, name, hub, RequiredFields((), remedy=NAMING)))
+    try:
+        return named.with_usual(first_row(path, name, hub, RequiredFields((), remedy=NAMING)))
+    except NoSuchFile:
+        return named.with_usual({})
