@@ -15,7 +15,7 @@ from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.rewards.options import model_paths, parts
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.pair_sources import GivenPairs, PairRows, forget_rows
+from rlhf_lab.tasks.pair_sources import GivenPairs, PairRows
 from rlhf_lab.training.stages.labels import sample_pairs, write_labels
 from rlhf_lab.training.stages.relabel import known_examples, write_relabelled
 from rlhf_lab.types.data import Weights
@@ -61,7 +61,6 @@ def copy_labels(pairs: GivenPairs, console: Console, folder: Path) -> dict[str, 
         if rows.num_ties:
             console.print(ties_note(rows))
             metrics[f"{name}_ties"] = rows.num_ties / (len(rows) + rows.num_ties)
-    forget_rows()
     return metrics
 
 

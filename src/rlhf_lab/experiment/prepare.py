@@ -35,6 +35,7 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.options import num_proxies
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.pair_sources import forget_rows
 from rlhf_lab.training.stages.cache import cached, product_folder, verify
 
 METRICS = "metrics.json"
@@ -204,7 +205,9 @@ class Artifacts:
     def _make_labels(self, folder: Path) -> dict[str, float]:
         config = self._config
         if config.labels.path:
-            return copy_labels(given_labels(config), self._console, folder)
+            metrics = copy_labels(given_labels(config), self._console, folder)
+            forget_rows()
+            return metrics
         require_one_turn(config, "labels")
         model, tokenizer = self._loader.read(self.policy(config.model), config.seed)
         return make_labels(config, self._console, model, tokenizer, folder)

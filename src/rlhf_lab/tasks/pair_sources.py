@@ -20,6 +20,7 @@ from rlhf_lab.tasks.hub import (
 )
 from rlhf_lab.tasks.pair_forms import ADD, HELD_OUT, PairColumns
 from rlhf_lab.tasks.pairs import KEY, is_tie, pair_example
+from rlhf_lab.tasks.parquet import free_memory
 from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Row, Table
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
@@ -196,6 +197,7 @@ def rows_of(path: str, part: str, key: str, columns: PairColumns) -> PairRows:
 def forget_rows() -> None:
     """Free the columns of Parquet files, once all that is needed of them is written elsewhere."""
     checked_rows.cache_clear()
+    free_memory()
 
 
 @functools.lru_cache(maxsize=4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,18 @@ def read_wanted(path: Path, required: RequiredFields) -> Any:
 
     schema = parquet.read_schema(path)
     wanted = [field.name for field in schema if required.wants(field.name, is_plain(field.type))]
-    if len(wanted) < len(schema):
-        # A part of the columns is read a batch at a time, which needs half the memory.
-        batches = list(parquet.ParquetFile(path).iter_batches(columns=wanted))
-        if batches:
-            return pyarrow.Table.from_batches(batches)
-    return parquet.read_table(path)
+    file = parquet.ParquetFile(path)
+    if len(wanted) == len(schema) or not file.num_row_groups:
+        return parquet.read_table(path)
+    # Of a part of the columns a group of rows at a time is read, which needs half the memory.
+    groups = range(file.num_row_groups)
+    return pyarrow.concat_tables(file.read_row_group(group, columns=wanted) for group in groups)
+
+
+def free_memory() -> None:
+    """Give back what Arrow holds of tables that are gone, if it was used."""
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
 
 
 def is_plain(kind: Any) -> bool:
