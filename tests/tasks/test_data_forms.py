@@ -398,8 +398,13 @@ def test_packed_pairs_are_the_rows_without_their_texts() -> None:
     tokens = [
         {"prompt_tokens": [n] * n, "chosen_tokens": [n, 1], "rejected_tokens": [2]} for n in (1, 3)
     ]
-    facts = [{"chosen_gold": 1.5, "batch": "x"}, {"uid": "u"}]
-    texts = {"prompt": "p", "chosen": "c", "rejected": "r", "prompt_messages": [["user", "p"]]}
+    facts: list[dict[str, Any]] = [{"chosen_gold": 1.5, "batch": "x"}, {"uid": "u"}]
+    texts: dict[str, Any] = {
+        "prompt": "p",
+        "chosen": "c",
+        "rejected": "r",
+        "prompt_messages": [["user", "p"]],
+    }
     rows = [one | fact for one, fact in zip(tokens, facts, strict=True)]
     packed = PackedPairs(texts | row for row in rows)
     assert [*packed] == rows == packed[:5] and packed[-1] == rows[1] and len(packed) == 2
