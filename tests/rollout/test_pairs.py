@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.build_prompts import build_rollout_prompts
 from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.config import Config
@@ -27,7 +28,7 @@ from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.training.round_rows import with_reference
@@ -86,7 +87,7 @@ def test_rows_become_examples_with_the_chosen_answer_as_reference(tmp_path: Path
         (b'\n{"prompt": "\xff"}\n', ["line 2", "not valid UTF-8", "convert"]),
         (b"\n\n{'prompt'}\n", ["line 3", "not JSON", "one object a line"]),
         (b'{"prompt": "p", "chosen": " ", "rejected": "r"}\n', ["line 1", "'chosen'", "write"]),
-        (b'{"prompt": "p", "chosen": "c", "rejected": "c"}\n', ["line 1", "equal", "'rejected'"]),
+        (b'{"prompt": "p", "chosen": "c", "rejected": "c"}\n', ["all 1 rows", "equal"]),
         (
             b'{"prompt": "p", "chosen": "c", "rejected": "r", "chosen_tokens": [1.5]}\n',
             ["line 1", "'chosen_tokens'", "leave it out"],
@@ -122,7 +123,6 @@ def test_a_pair_is_two_answers(make_config: MakeConfig) -> None:
     ("change", "parts"),
     [
         ({"prompt": f" {A}" * 200}, ["pairs.jsonl:2", "task.max_prompt_tokens="]),
-        ({"chosen": f" {A}" * 30, "rejected": f" {A}" * 31}, ["pairs.jsonl:2", "max_new_tokens"]),
         ({"chosen_tokens": [5, 6]}, ["pairs.jsonl:2", "chosen_tokens", "leave the field out"]),
         ({"chosen_tokens": [10**6]}, ["pairs.jsonl:2", "chosen_tokens", "leave the field out"]),
     ],
@@ -138,6 +138,23 @@ def test_what_the_tokenizer_shows_to_be_wrong_is_refused_before_the_first_step(
     for part in parts:
         assert part in str(refused.value)
     assert not (folder / "metrics.jsonl").exists()
+
+
+def test_pairs_that_are_equal_after_the_cut_are_left_out_and_counted(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    path, words = tmp_path / "pairs.jsonl", word_tokenizer()
+    long = {**ROW, "chosen": f" {A}" * 30, "rejected": f" {A}" * 31}
+    tie = {**ROW, "chosen": f" {A}", "rejected": f" {A}"}
+    write(path, long, ROW, tie, long)
+    config = make_config(*OFFLINE, f"generator.path={path}")
+    printed: list[str] = []
+    stream = build_rollout_prompts(config, str(path), words, printed.append)
+    assert (len(stream), stream[0].example.uid) == (1, "pairs.jsonl:2")
+    assert [line.split()[0] for line in printed] == ["1", "2"]
+    write(path, long, long)
+    with pytest.raises(UserError, match=r"generator\.path.*all 2 pairs.*generator\.max_new_tokens"):
+        build_rollout_prompts(config, str(path), words)
 
 
 def test_a_group_is_chosen_then_rejected_by_an_unknown_writer() -> None:

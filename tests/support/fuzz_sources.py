@@ -21,7 +21,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.audit import DataOptions, Limits, audit_split
 from rlhf_lab.tasks.gsm8k import Gsm8k
 from rlhf_lab.tasks.own_prompts import OwnPrompts
-from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.prompts import never_shorter
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.samples import Split

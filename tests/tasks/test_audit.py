@@ -225,7 +225,7 @@ def test_a_copy_leaves_out_what_is_wrong_and_the_input_is_as_it_was(
     out = tmp_path / "clean"
     config = data_config(make_config, folder, f"data.out={out}")
     inspect(config, Console(quiet=True))
-    assert read_pairs(out / "train.jsonl") == [ROWS[1], ROWS[3]]
+    assert list(read_pairs(out / "train.jsonl")) == [ROWS[1], ROWS[3]]
     assert (out / "validation.jsonl").read_bytes() == before["validation.jsonl"]
     assert json.loads((out / "entry.json").read_text())["train"] == {
         "rows": 5,
@@ -266,7 +266,7 @@ def test_splits_cut_from_one_file_go_back_into_one_file(
     )
     inspect(config, Console(quiet=True))
     # q0 and q1 twice in train, of which one each stays; q2 twice in validation, which is kept.
-    assert read_pairs(tmp_path / "clean" / "train.jsonl") == [rows[0], rows[2], *rows[4:]]
+    assert list(read_pairs(tmp_path / "clean" / "train.jsonl")) == [rows[0], rows[2], *rows[4:]]
     task = Gsm8k(path=f"{tmp_path}/clean", validation_size=2)
     assert [len(task.examples(split)) for split in Split] == [2, 2, 1]
 
@@ -430,9 +430,9 @@ def test_pairs_that_cannot_be_relabelled_say_why(make_config: MakeConfig, tmp_pa
     judge = ("reward@judge=reward_model", f"judge.path={tmp_path}/none")
     refused(r"judge.path=.*/none has no tokenizer that could be loaded", *one, *judge)
     refused(r"labels.path=.* has no train.jsonl", f"labels.path={tmp_path}")
-    write(tmp_path / "bad.jsonl", [pair("a", "b"), pair("a", "a")])
+    write(tmp_path / "bad.jsonl", [pair("a", "b"), pair(" ", "a")])
     refused(
-        r"labels.path: .*bad.jsonl, line 2 has equal fields", f"labels.path={tmp_path}/bad.jsonl"
+        r"labels.path: .*bad.jsonl, line 2 has an empty field", f"labels.path={tmp_path}/bad.jsonl"
     )
 
 

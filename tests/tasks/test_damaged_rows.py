@@ -18,7 +18,7 @@ from rlhf_lab.experiment.data_report import inspect
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.gsm8k import Gsm8k
 from rlhf_lab.tasks.hub import read_split
-from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.tables import RequiredFields, Table
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Split

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.tasks.gsm8k import Gsm8k, Verify, answer_of
+from rlhf_lab.tasks.gsm8k import Gsm8k, Verify, answer_of, example
 from rlhf_lab.tasks.tldr import Tldr
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
@@ -59,6 +60,15 @@ def test_rows_become_prompts_references_and_hidden_answers(tmp_path: Path) -> No
     assert task.judge(row, row.reference, True) == 1.0
     assert task.judge(row, "#### 7", True) == 0.0
     assert task.judge(row, "no idea", True) == 0.0
+
+
+@pytest.mark.parametrize("answer", ["3/7", "1 200", "1.5e+06", "2^10", "3 and 4", "-1 / 2"])
+@pytest.mark.parametrize("verify", Verify)
+def test_a_final_answer_that_is_more_than_a_number_is_refused(verify: Verify, answer: str) -> None:
+    with pytest.raises(UserError, match=r"u: the field 'answer' .*#### " + re.escape(answer)):
+        example(Gsm8k(verify=verify).template, {"question": "q", "answer": f"#### {answer}"}, "u")
+    row = {"question": "q", "answer": "2 + 1\n#### 1,200.5 km\nin 3 lines"}
+    assert example("", row, "u").hidden["answer"] == "1200.5"
 
 
 def test_the_held_out_part_must_leave_something_to_train_on(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.instructions import Instructions
 from rlhf_lab.tasks.no_robots import NoRobots
-from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 from tests.conftest import MakeConfig

@@ -317,7 +317,7 @@ def test_voters_are_products_that_an_ensemble_shares(make_config: MakeConfig) ->
     strength = stages.strength()
     assert strength.was_cached, "the reward model needed it"
     found = json.loads((strength.folder / STRENGTH).read_text())
-    pairs = read_pairs(stages.labels().folder / "train.jsonl")
+    pairs = list(read_pairs(stages.labels().folder / "train.jsonl"))
     assert len(found["mean"]) == len(found["std"]) == len(pairs)
     assert strength.metrics["contradicted"] == 0.0
     plain = Artifacts(make_config(*SMALL), Console(quiet=True))

@@ -27,7 +27,12 @@ from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.cli.endings import refusals
 from rlhf_lab.cli.status_line import load_libraries
-from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_parts
+from rlhf_lab.experiment.checks import (
+    check,
+    check_stage,
+    require_readable_splits,
+    require_working_parts,
+)
 from rlhf_lab.experiment.config import Config, plain, typed
 from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.derived import precision
@@ -113,9 +118,15 @@ def checked(cfg: DictConfig) -> tuple[Config, Console]:
     return config, Console(quiet=config.output.quiet)
 
 
-def stage(cfg: DictConfig) -> tuple[Config, Console]:
-    """The same for a stage of a run, which needs room on the disk."""
-    config, console = checked(cfg)
+def stage(cfg: DictConfig, judges: bool = True) -> tuple[Config, Console]:
+    """The same for a stage of a run, which needs room on the disk, and no reward. judges: whether
+    the judge orders pairs for it."""
+    config = typed(cfg)
+    used = check_stage(config, judges)
+    require_readable_splits(config)
+    load_libraries(config.output.quiet)
+    require_working_parts(used)
+    console = Console(quiet=config.output.quiet)
     from rlhf_lab.experiment.planning.forecast import require_room
 
     require_room(config, is_run=False)

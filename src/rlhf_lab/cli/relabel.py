@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def job(cfg: DictConfig) -> None:
-    from rlhf_lab.cli.compose import checked
+    from rlhf_lab.cli.compose import stage
 
-    config, console = checked(cfg)
+    config, console = stage(cfg)
     from rlhf_lab.experiment.prepare import Artifacts
 
     report_artifact(console, "relabel", Artifacts(config, console).relabel())

@@ -49,10 +49,18 @@ def show_calibration(console: Console, bins: Sequence[Bin]) -> None:
     )
 
 
+def judges_pairs(cfg: DictConfig) -> bool:
+    """Whether the judge orders the pairs, which are sampled; those of a file are in order."""
+    return not cfg.labels.path and not cfg.reward_model.steps
+
+
 def job(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import stage
+    from rlhf_lab.experiment.checks_references import require_references
 
-    config, console = stage(cfg)
+    config, console = stage(cfg, judges_pairs(cfg))
+    if not config.reward_model.steps:
+        require_references(config, "a proxy")
     from rlhf_lab.training.engines.broadcast_engine import STOP
     from rlhf_lab.training.engines.distributed import main_rank
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def job(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import stage
 
-    config, console = stage(cfg)
+    config, console = stage(cfg, judges=False)
     from rlhf_lab.experiment.prepare import Artifacts
     from rlhf_lab.training.engines.broadcast_engine import STOP
     from rlhf_lab.training.engines.distributed import main_rank

@@ -3,7 +3,7 @@ folder in the cache."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rlhf_lab.experiment.build import transformers_sampling
 from rlhf_lab.experiment.build_stage import engine_key, stage_device
 from rlhf_lab.experiment.code_digest import code_digest
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.derived import has_references
+from rlhf_lab.experiment.derived import has_references, pair_columns
 from rlhf_lab.experiment.own_code import digests
 from rlhf_lab.experiment.run_products import ON_DEVICE
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -22,9 +22,9 @@ from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.former_names import without_added
-from rlhf_lab.tasks.pair_sources import GivenPairs, PairColumns, given_pairs
+from rlhf_lab.tasks.pair_forms import PairColumns
+from rlhf_lab.tasks.pair_sources import GivenPairs, digest_of, given_pairs
 from rlhf_lab.tasks.protocols import Edited
-from rlhf_lab.training.stages.labels import LabelOptions
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.sft_options import SFTOptions
 from rlhf_lab.training.stages.step_labels import step_rows
@@ -52,7 +52,7 @@ class ArtifactKeys:
     def labels(self) -> Key:
         config = self.config
         if config.labels.path:
-            return self._key(pairs=hash_of(given_labels(config)))
+            return self._key(pairs=labels_digest(config))
         return self._key(
             *named_parts("judge", config.judge),
             start=self._start(config.model),
@@ -66,7 +66,7 @@ class ArtifactKeys:
     def relabel(self, pairs: GivenPairs) -> Key:
         judge, task = plain(self.config.judge), self._task()
         judges = named_parts("judge", self.config.judge)
-        return self._key(*judges, pairs=hash_of(pairs), judge=judge, task=task)
+        return self._key(*judges, pairs=pairs.digest, judge=judge, task=task)
 
     def reward_model(self, member: int) -> Key:
         return self._key(
@@ -137,27 +137,26 @@ def device_key(config: Config) -> Key:
     return {ON_DEVICE: f"{device.type} {major}.{minor}"}
 
 
-def hash_of(pairs: GivenPairs) -> str:
-    """The hash of a user's pairs."""
-    return config_hash({"parts": pairs.parts()})
-
-
 def given_labels(config: Config) -> GivenPairs:
     """The user's labels, labels.path."""
+    return given_pairs(*labels_of(config))
+
+
+def labels_digest(config: Config) -> str:
+    """The digest of the user's labels."""
+    return digest_of(*labels_of(config))
+
+
+def labels_of(config: Config, path: str = "") -> tuple[str, int, str, PairColumns]:
+    """What `given_pairs` is asked for: the pairs of labels.path, or those at the path of
+    generator.path, with the column by which accuracy is measured."""
     labels = config.labels
-    return given_pairs(labels.path, labels.held_out_pairs, "labels.path", columns_of(labels))
-
-
-def columns_of(labels: LabelOptions) -> PairColumns:
-    """The names that the pairs of labels.path have for prompt, answers and the held-out part."""
-    return PairColumns(
-        labels.prompt_column, labels.chosen_column, labels.rejected_column, labels.held_out_split
-    )
+    columns = replace(pair_columns(config), kept=config.reward_model.accuracy_by)
+    key = "generator.path" if path else "labels.path"
+    return path or labels.path, labels.held_out_pairs, key, columns
 
 
 def pairs_to_relabel(config: Config) -> GivenPairs:
     """The pairs of labels.path, or else of generator.path."""
-    if not config.labels.path and config.generator.pairs_path:
-        path = config.generator.pairs_path
-        return given_pairs(path, config.labels.held_out_pairs, "generator.path")
-    return given_labels(config)
+    path = "" if config.labels.path else config.generator.pairs_path
+    return given_pairs(*labels_of(config, path))

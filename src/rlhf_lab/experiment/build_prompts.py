@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import pairs_file, reads_reference_tokens, response_tokens
+from rlhf_lab.experiment.derived import (
+    pair_columns,
+    pairs_file,
+    reads_reference_tokens,
+    response_tokens,
+    trains_on_labels,
+)
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.options import parts
 from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.chat_turns import check_turns
-from rlhf_lab.tasks.lazy_rows import LazyRows
+from rlhf_lab.tasks.lazy_rows import ChosenExamples, LazyRows
 from rlhf_lab.tasks.offline_prompts import WithOffline
-from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.pair_forms import PairColumns
+from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.prompt_memory import RememberedPrompts
 from rlhf_lab.tasks.prompt_selection import EveryPrompt, PromptSelection
 from rlhf_lab.tasks.prompts import PromptStream, Read, Render, Shorten, never_shorter
 from rlhf_lab.tasks.protocols import Columned, Shortening, Task
+from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Prompt, Split
 
@@ -52,11 +59,13 @@ def functions_of(config: Config) -> list[FunctionReward]:
     return [part for part in every if isinstance(part, FunctionReward)]
 
 
-def build_rollout_prompts(config: Config, pairs: str, tokenizer: Any) -> PromptStream | WithOffline:
-    """The prompts of the rounds: the task's, those of the file of fixed pairs, every one of which
-    is checked now, or a share of both."""
+def build_rollout_prompts(
+    config: Config, pairs: str, tokenizer: Any, report: Callable[[str], None] = lambda _: None
+) -> PromptStream | WithOffline:
+    """The prompts of the rounds: the task's, those of the set of fixed pairs, every one of which
+    is checked now, or a share of both. report: gets what was left out."""
     if isinstance(config.generator, PairsSampling):
-        stream = pair_prompts(config, pairs, tokenizer, "rollout")
+        stream = pair_prompts(config, pairs, tokenizer, "rollout", report)
         scorer = PreferenceScorer(config.generator.scores)
         for index in range(len(stream)):
             scorer.rewards(stream[index].example)
@@ -70,7 +79,7 @@ def build_rollout_prompts(config: Config, pairs: str, tokenizer: Any) -> PromptS
         stream.require_fit(len(stream) if config.run.remembers_prompts else count)
     if not config.run.offline_share:
         return stream
-    offline = pair_prompts(config, pairs, tokenizer, "offline")
+    offline = pair_prompts(config, pairs, tokenizer, "offline", report)
     return WithOffline(stream, offline, config.run.offline_share)
 
 
@@ -81,14 +90,33 @@ def build_selection(config: Config, stream: PromptStream | WithOffline) -> Promp
     return EveryPrompt(stream, config.run.groups_generated)
 
 
-def pair_prompts(config: Config, pairs: str, tokenizer: Any, purpose: str) -> PromptStream:
-    """The prompts of a file of fixed pairs, whose answers are checked now."""
+def pair_prompts(
+    config: Config, pairs: str, tokenizer: Any, purpose: str, report: Callable[[str], None]
+) -> PromptStream:
+    """The prompts of a set of fixed pairs, whose answers are checked now. Those that are equal, as
+    they are or after the cut at the response length, are left out and counted."""
     key = pairs_file(config)[1]
-    stream = stream_of(pair_examples(Path(pairs), key), config, tokenizer, purpose, shuffle=True)
-    form = chat.form_of(config.task)
-    generator = PairsGenerator(tokenizer, response_tokens(config), key, form=form)
-    for index in range(len(stream)):
-        generator.pair(stream[index].example)
+    columns = PairColumns() if trains_on_labels(config) else pair_columns(config)
+    examples = pair_examples(pairs, key, columns)
+    most, form = response_tokens(config), chat.form_of(config.task)
+    generator = PairsGenerator(tokenizer, most, key, form=form)
+    kept = [index for index, one in enumerate(examples) if not generator.is_tie(one)]
+    num_cut = len(examples) - len(kept)
+    if num_ties := examples.rows.num_ties:
+        report(f"{num_ties:,} pairs are left out: their answers are equal")
+    if num_cut:
+        report(
+            f"{num_cut:,} pairs are left out: their answers are equal after the cut at {most} "
+            f"tokens; generator.max_new_tokens cuts later"
+        )
+    if not kept:
+        raise UserError(
+            f"{key}={pairs}: all {num_cut} pairs have equal answers after the cut at {most} "
+            "tokens: raise generator.max_new_tokens"
+        )
+    chosen = ChosenExamples(examples, kept)
+    stream = stream_of(chosen, config, tokenizer, purpose, shuffle=True)
+    stream.require_fit(len(stream))
     return stream
 
 
@@ -125,10 +153,11 @@ def stream_of(
     )
 
 
-def short_enough(examples: Sequence[Example], config: Config, tokenizer: Any) -> list[Example]:
+def short_enough(examples: Sequence[Example], config: Config, tokenizer: Any) -> Sequence[Example]:
     """The examples whose prompts have at most task.max_prompt_tokens."""
     read, most = prompt_reader(config.task, tokenizer), config.task.max_prompt_tokens
-    return [example for example in examples if len(read(example)) <= most]
+    kept = [index for index, example in enumerate(examples) if len(read(example)) <= most]
+    return ChosenExamples(examples, kept)
 
 
 def prompt_reader(task: Task, tokenizer: Any) -> Read:

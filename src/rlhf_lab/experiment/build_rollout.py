@@ -49,6 +49,7 @@ from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.rollout.round_queue import RoundQueue
 from rlhf_lab.rollout.worker import RolloutWorker
+from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.prompt_selection import PromptSelection
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator
@@ -63,15 +64,16 @@ def build_worker(config: Config, sources: Sources, policy: Any | None = None) ->
     policy: the model of version 0 where this process has it already; the worker copies it.
     """
     tokenizer = load_tokenizer(sources.policy, None)
+    form = chat.form_of(config.task)
     if isinstance(config.generator, PairsSampling):
-        pairs = PairsGenerator(tokenizer, response_tokens(config))
+        pairs = PairsGenerator(tokenizer, response_tokens(config), form=form)
         return RolloutWorker(pairs, PreferenceScorer(config.generator.scores), is_model=False)
     threads = config.generator.threads
     reward = build_reward("reward", config, tokenizer, sources.proxies, threads)
     offline = None
     if config.run.offline_share:
         key = pairs_file(config)[1]
-        offline = PairsGenerator(tokenizer, response_tokens(config), key, OFFLINE)
+        offline = PairsGenerator(tokenizer, response_tokens(config), key, OFFLINE, form)
     return RolloutWorker(
         rollout_generator(config, sources, tokenizer, policy),
         shaped(reward, config.shaping, response_tokens(config)),
@@ -176,7 +178,7 @@ def build_pipeline(
     """The run's stream of chunks behind its executor and staleness budget. policy: the model of
     version 0, which is read until the pipeline is open."""
     mode: Mode = config.mode
-    stream = build_rollout_prompts(config, sources.pairs, tokenizer)
+    stream = build_rollout_prompts(config, sources.pairs, tokenizer, report)
     if stream.num_dropped:
         report(
             f"{stream.num_dropped} prompts of more than task.max_prompt_tokens="

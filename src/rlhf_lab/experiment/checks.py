@@ -7,7 +7,7 @@ environment (`require_usable`). Here and in the modules beside are the rules bet
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from rlhf_lab.experiment.checks_algorithm import (
@@ -42,16 +42,19 @@ from rlhf_lab.experiment.checks_models import (
 )
 from rlhf_lab.experiment.checks_pairs import check_offline, check_pairs, unknown_writers
 from rlhf_lab.experiment.checks_prompts import check_prompts
-from rlhf_lab.experiment.checks_references import check_judge, check_references
+from rlhf_lab.experiment.checks_references import check_judge, check_references, require_judge
 from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping, unknown_violations
 from rlhf_lab.experiment.checks_teacher import check_teacher
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.derived import pairs_file, trains_proxy
+from rlhf_lab.experiment.derived import pair_columns, pairs_file, trains_proxy
+from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.function import FunctionReward
+from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.runs.secrets import secret_in
 from rlhf_lab.runs.trackers.jsonl import leaves
-from rlhf_lab.tasks.pairs import pair_examples
+from rlhf_lab.tasks.chat import check_end, form_of
+from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.protocols import Columned
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.preconditions import Cautious, Demanding
@@ -66,6 +69,19 @@ def check(config: Config, here: bool = True) -> None:
     for rule in RULES:
         if here or rule not in OF_THIS_MACHINE:
             rule(config)
+
+
+def check_stage(config: Config, judges: bool) -> Config:
+    """The rules for a stage that is trained or labelled alone, whose samples no reward scores.
+    judges: whether the judge orders pairs for it. Returns the config without reward, and without a
+    judge that is not used."""
+    used = replace(config, reward=NoJudge(), judge=config.judge if judges else NoJudge())
+    for rule in RULES:
+        if rule not in OF_RUNS:
+            rule(used)
+    if judges:
+        require_judge(used)
+    return used
 
 
 def check_secrets(config: Config) -> None:
@@ -136,6 +152,8 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_parts,
     check_precision,
 )
+# A run alone has a reward, or nobody's verdict where it could need one.
+OF_RUNS = (check_judge,)
 OF_THIS_MACHINE = (check_kernels, check_devices, check_workspace, check_parts)
 
 
@@ -168,7 +186,10 @@ def require_readable_splits(config: Config) -> None:
             raise UserError(f"task={config.task.name}: split {split.value} has no rows")
     path, key = pairs_file(config)
     if path:
-        pair_examples(Path(path), key)
+        examples = pair_examples(path, key, pair_columns(config))
+        if isinstance(config.model, ScratchModel):
+            # Its tokenizer is known before the stages that the run may need are trained.
+            check_end(config.task.tokenizer(), form_of(config.task), examples[0])
 
 
 def require_working_parts(config: Config) -> None:

@@ -72,6 +72,16 @@ def check_judge(config: Config) -> None:
         )
 
 
+def require_judge(config: Config) -> None:
+    """Refuse pairs that a judge must put in order if there is none."""
+    if not has_judge(config):
+        raise UserError(
+            "judge=none: a judge puts the pairs in order; pass reward@judge=function "
+            "judge.path=MODULE.FUNCTION, or another reward@judge; `rlhf-lab reward-model` takes "
+            "pairs that are in order from labels.path"
+        )
+
+
 def require_references(config: Config, what: str) -> None:
     """Refuse what is trained on reference answers if there are none."""
     if not has_references(config):

@@ -19,6 +19,7 @@ from rlhf_lab.rewards.options import num_proxies, reads_tokens
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.tasks.environment import Episodic
+from rlhf_lab.tasks.pair_forms import PairColumns, form_of
 from rlhf_lab.tasks.protocols import Referencing, Verifiable
 from rlhf_lab.training.engines.ranks import world_size
 
@@ -102,6 +103,18 @@ def pairs_file(config: Config) -> tuple[str, str]:
     if config.run.offline_share:
         return config.run.offline_pairs, "run.offline_pairs"
     return config.generator.pairs_path, "generator.path"
+
+
+def pair_columns(config: Config) -> PairColumns:
+    """The columns of every set of pairs, and how their prompts are shown."""
+    labels = config.labels
+    return PairColumns(
+        labels.prompt_column,
+        labels.chosen_column,
+        labels.rejected_column,
+        labels.held_out_split,
+        form=form_of(config.task),
+    )
 
 
 def is_verified(config: Config) -> bool:

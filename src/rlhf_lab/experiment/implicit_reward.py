@@ -76,7 +76,7 @@ def implicit_gaps(policy: Any, reference: Any, rows: Sequence[Row], pad_id: int)
 
 def pair_group(number: int, row: Row) -> Group:
     """The two answers of a pair, chosen first, as samples of its prompt."""
-    prompt = Prompt(number, tuple(row["prompt_tokens"]), Example("", row["prompt"], row["chosen"]))
+    prompt = Prompt(number, tuple(row["prompt_tokens"]), Example("", "", ""))
     answers = (tuple(row[f"{side}_tokens"]) for side in SIDES)
     samples = (Sample(one, (0.0,) * len(one), 0, Finish.eos, "") for one in answers)
     return Group(prompt, tuple(samples))

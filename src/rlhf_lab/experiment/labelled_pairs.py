@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +13,58 @@ from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.runs.jsonl import read_rows
-from rlhf_lab.tasks.pairs import SIDES, with_tokens
+from rlhf_lab.tasks import chat
+from rlhf_lab.tasks.jsonl import JsonLines
+from rlhf_lab.tasks.pairs import PARTS, SIDES, with_tokens
+from rlhf_lab.tasks.tables import RequiredFields
 from rlhf_lab.training.stages.pair_lengths import cut_pair
 from rlhf_lab.training.stages.scored_rows import tokens_of
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import TextFrame
 
+Row = dict[str, Any]
+TOKENS = tuple(f"{part}_tokens" for part in PARTS)
 
-def as_read(
-    rows: Sequence[dict[str, Any]], start: tuple[Any, Any], config: Config
-) -> list[dict[str, Any]]:
+
+class PackedPairs(Sequence[Row]):
+    """Rows of pairs as tokens, without their texts, in four bytes a token."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._tokens = array("i")
+        # The end of each part's tokens, three to a row.
+        self._ends = array("Q", [0])
+        self._facts: list[Row] = []
+        without = {*PARTS, *TOKENS, "prompt_messages"}
+        for row in rows:
+            for name in TOKENS:
+                self._tokens.extend(row[name])
+                self._ends.append(len(self._tokens))
+            self._facts.append({key: value for key, value in row.items() if key not in without})
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._row(number) for number in range(*index.indices(len(self)))]
+        return self._row(range(len(self))[index])
+
+    def _row(self, number: int) -> Row:
+        ends = self._ends[len(TOKENS) * number : len(TOKENS) * (number + 1) + 1]
+        places = itertools.pairwise(ends)
+        tokens = (self._tokens[first:last].tolist() for first, last in places)
+        return self._facts[number] | dict(zip(TOKENS, tokens, strict=True))
+
+
+def as_read(rows: Iterable[Row], start: tuple[Any, Any], config: Config) -> PackedPairs:
     """The pairs as tokens of a proxy, cut at its lengths. start: its model and tokenizer."""
     model, tokenizer = start
     ends, options, path = TextFrame(tokenizer).ends, config.reward_model, config.labels.path
     if not path:
-        return [cut_pair(row, ends, options) for row in rows]
-    read = (cut_pair(with_tokens(row, tokenizer), ends, options) for row in rows)
-    return [within_context(row, model, path) for row in read]
+        return PackedPairs(cut_pair(row, ends, options) for row in rows)
+    form = chat.form_of(config.task)
+    read = (cut_pair(with_tokens(row, tokenizer, form), ends, options) for row in rows)
+    return PackedPairs(within_context(row, model, path) for row in read)
 
 
 def within_context(row: dict[str, Any], model: Any, path: str) -> dict[str, Any]:
@@ -43,9 +79,10 @@ def within_context(row: dict[str, Any], model: Any, path: str) -> dict[str, Any]
     return row
 
 
-def read_pairs(path: Path) -> list[dict[str, Any]]:
-    """The labelled pairs of an artifact that `cached` has verified."""
-    return read_rows(path)
+def read_pairs(path: Path) -> Sequence[Row]:
+    """The labelled pairs of an artifact that `cached` has verified, each read when it is asked
+    for."""
+    return JsonLines(path, RequiredFields((), key="labels"))
 
 
 def require_one_vocabulary(

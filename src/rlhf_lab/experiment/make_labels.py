@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.rewards.options import parts, scorers
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.pair_sources import GivenPairs
+from rlhf_lab.tasks.pair_sources import GivenPairs, PairRows
 from rlhf_lab.training.stages.labels import sample_pairs, write_labels
 from rlhf_lab.training.stages.relabel import known_examples, write_relabelled
 from rlhf_lab.types.data import Weights
@@ -51,14 +52,26 @@ def make_labels(
     return metrics
 
 
-def copy_labels(pairs: GivenPairs, folder: Path) -> dict[str, float]:
-    """The user's labels as they are."""
+def copy_labels(pairs: GivenPairs, console: Console, folder: Path) -> dict[str, float]:
+    """The user's labels in the form of the stage, without ties, which are counted."""
     metrics = {}
     for name, rows in pairs.parts():
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as out:
+            out.writelines(json.dumps(row) + "\n" for row in rows)
         metrics[f"{name}_pairs"] = float(len(rows))
+        if rows.num_ties:
+            console.print(ties_note(rows))
+            metrics[f"{name}_ties"] = rows.num_ties / (len(rows) + rows.num_ties)
     return metrics
+
+
+def ties_note(rows: PairRows) -> str:
+    """What is printed of pairs that are ties."""
+    num = rows.num_ties
+    return (
+        f"{num:,} of {len(rows) + num:,} pairs of {rows.table.source} are left out: their answers "
+        "are equal"
+    )
 
 
 def make_relabelled(
@@ -70,8 +83,9 @@ def make_relabelled(
         words, key = models[0].vocabulary
         tokenizer = load_tokenizer(PretrainedModel("judge", words), None, key)
     if any(part.reads_example for part in parts(config.judge)):
-        every, read = [*pairs.train, *pairs.held_out], partial(examples_of, config)
-        examples = known_examples(config.task, every, read)
+        is_rule = any(part.is_rule for part in parts(config.judge))
+        every = itertools.chain(pairs.train, pairs.held_out)
+        examples = known_examples(config.task, every, is_rule, partial(examples_of, config))
     judge = build_reward("judge", config, tokenizer, (), config.labels.threads)
     metrics: dict[str, float] = {}
     total = len(pairs.train) + len(pairs.held_out)
@@ -79,5 +93,7 @@ def make_relabelled(
         for name, rows in pairs.parts():
             path = folder / f"{name}.jsonl"
             measured = write_relabelled(path, rows, judge, tokenizer, examples, bar)
+            if rows.num_ties:
+                console.print(ties_note(rows))
             metrics |= {f"{name}_{key}": value for key, value in measured.items()}
     return metrics

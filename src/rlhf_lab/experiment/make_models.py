@@ -142,7 +142,7 @@ def make_reward_model(
     console: Console,
     member: int,
     start: tuple[Any, Any],
-    pairs: tuple[list[Pair], list[Pair]],
+    pairs: tuple[Sequence[Pair], Sequence[Pair]],
     strength_P: torch.Tensor | None,
     folder: Path,
 ) -> dict[str, float]:
@@ -179,7 +179,7 @@ def make_reward_model(
 
 
 def make_strength(
-    config: Config, voters: Sequence[Path], pairs: list[Pair], folder: Path
+    config: Config, voters: Sequence[Path], pairs: Sequence[Pair], folder: Path
 ) -> dict[str, float]:
     """How strongly the voters prefer the chosen answer of each pair: mean and std over them."""
     options = config.reward_model

@@ -35,6 +35,7 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.options import num_proxies
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks.pair_sources import forget_rows
 from rlhf_lab.training.stages.cache import cached, product_folder, verify
 
 METRICS = "metrics.json"
@@ -171,7 +172,7 @@ class Artifacts:
 
         return self._cached("step_model", self._keys.step_model(), make)
 
-    def held_out_pairs(self) -> list[dict[str, Any]]:
+    def held_out_pairs(self) -> Sequence[dict[str, Any]]:
         """The labelled pairs that no proxy was trained on, as tokens of the proxy, which are the
         policy's. Raises UserError if they are not."""
         start = self._proxy_start()
@@ -204,7 +205,9 @@ class Artifacts:
     def _make_labels(self, folder: Path) -> dict[str, float]:
         config = self._config
         if config.labels.path:
-            return copy_labels(given_labels(config), folder)
+            metrics = copy_labels(given_labels(config), self._console, folder)
+            forget_rows()
+            return metrics
         require_one_turn(config, "labels")
         model, tokenizer = self._loader.read(self.policy(config.model), config.seed)
         return make_labels(config, self._console, model, tokenizer, folder)
@@ -231,7 +234,7 @@ class Artifacts:
         """The model that a proxy is trained from, and its tokenizer."""
         return self._loader.read(self.policy(self._config.proxy), self._config.seed, "proxy.path")
 
-    def _pairs(self, name: str, start: tuple[Any, Any]) -> list[dict[str, Any]]:
+    def _pairs(self, name: str, start: tuple[Any, Any]) -> Sequence[dict[str, Any]]:
         """The labelled pairs of a part, as tokens of the proxy."""
         if not self._config.labels.path:
             require_one_vocabulary(self._config, self.policy, start[1])

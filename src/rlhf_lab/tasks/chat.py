@@ -1,4 +1,4 @@
-"""Chats as plain text for judges, and as tokens in a model's own chat template."""
+"""Chats as tokens, in a model's own chat template."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from rlhf_lab.types.samples import Example
 from rlhf_lab.types.text_frame import TextFrame
 
 Messages = Sequence[tuple[str, str]]
-ROLES = ("system", "user", "assistant")
-REMEDY = "correct or delete the row"
 # The answer by which a template is tested, and the message behind it.
 ANSWER, NEXT = "An answer.", "A question."
 # Arguments of apply_chat_template that are given here.
@@ -62,24 +60,6 @@ def require_arguments(arguments: Mapping[str, Any]) -> None:
                 f"task.chat_arguments.{name}={arguments[name]}: every rendering sets it; leave it "
                 "out, and name variables of the chat template alone"
             )
-
-
-def as_text(messages: Messages) -> str:
-    """A chat as plain text, up to the start of the next answer."""
-    turns = "".join(f"{role}: {content}\n\n" for role, content in messages)
-    return f"{turns}assistant: "
-
-
-def turn(message: Any, name: str) -> tuple[str, str]:
-    """Role and text of a message. Raises UserError, with its name, if it has none."""
-    if not isinstance(message, Mapping):
-        raise UserError(f"{name} is no object with role and content: {REMEDY}")
-    role, text = message.get("role"), message.get("content")
-    if role not in ROLES:
-        raise UserError(f"{name} has role {role!r}, none of {', '.join(ROLES)}: {REMEDY}")
-    if not isinstance(text, str) or not text.strip():
-        raise UserError(f"{name} has no text in field 'content': {REMEDY}")
-    return role, text
 
 
 def text(tokenizer: Any, form: Form, example: Example) -> str:

@@ -20,6 +20,8 @@ from rlhf_lab.types.samples import Example, Split
 
 # arXiv:2410.18252, GSM8K: the first match decides.
 ANSWER = re.compile(r"#### (\-?[0-9\.\,]+)")
+# A final answer of which that takes the beginning alone: more digits follow in the same line.
+MORE = re.compile(r"#### \-?[0-9.,]+[^0-9.,\n][^\n]*?[0-9][^\n]*")
 
 
 class Verify(StrEnum):
@@ -103,11 +105,17 @@ def load(path: str, file: str) -> Table:
 
 
 def example(template: str, row: Row, uid: str) -> Example:
-    """One row. Raises UserError if its solution does not end in a number."""
-    answer = answer_of(row["answer"])
+    """One row. Raises UserError if its solution does not end in a number, or in more than one: of
+    3/7, 1 200 or 1.5e+06 the rule of the task would take the beginning for the answer."""
+    answer, rest = answer_of(row["answer"]), MORE.search(row["answer"])
     if answer is None:
         raise UserError(
             f"{uid}: the field 'answer' has no final answer of the form '#### 42': correct the row"
+        )
+    if rest:
+        raise UserError(
+            f"{uid}: the field 'answer' has the final answer {rest.group()!r}, which is not one "
+            "number: write it as one, such as '#### 1200' or '#### 0.25', or delete the row"
         )
     prompt = template.replace("{question}", row["question"])
     return Example(uid, prompt, f" {row['answer']}", {"answer": answer})

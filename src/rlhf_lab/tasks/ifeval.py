@@ -85,7 +85,12 @@ class IFEval(OwnPrompts):
     @property
     def columns(self) -> Columns:
         return ConstraintColumns(
-            self.prompt, "", (NAMES, ARGUMENTS), self.template, self.chat, self.unchecked
+            self.prompt,
+            "",
+            (NAMES, ARGUMENTS),
+            self.template,
+            self.chat,
+            unchecked=self.unchecked,
         )
 
     def examples(self, split: Split) -> Sequence[Example]:

@@ -61,6 +61,19 @@ class JsonLines(Table):
         return self._required.check(parse_row(line, name), name)
 
 
+def first_line(path: Path, required: RequiredFields) -> Row:
+    """The row of the first line that is not blank; {} of a file without one."""
+    try:
+        file_size(path)
+        with path.open("rb") as file:
+            found = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+            number, line = next(found, (1, b"{}"))
+    except (OSError, Unreadable) as error:
+        reason = error.strerror if isinstance(error, OSError) else error.reason
+        raise required.no_such_file(path, str(reason)) from error
+    return parse_row(line, f"{required.key}: {path}, line {number}")
+
+
 def parse_row(line: bytes, row_name: str) -> Row:
     """The JSON object on a line. Raises UserError if there is none."""
     text = line.removeprefix(BOM_UTF8)

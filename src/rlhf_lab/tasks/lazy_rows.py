@@ -1,4 +1,4 @@
-"""Splits whose rows are generated when they are read."""
+"""Rows that are made when they are read."""
 
 from __future__ import annotations
 
@@ -21,3 +21,17 @@ class LazyRows(Sequence[Example]):
         if not 0 <= index < self._size:
             raise IndexError(f"row {index} of {self._size}")
         return self._make(index)
+
+
+class ChosenExamples(Sequence[Example]):
+    """Those of the examples that have these numbers, read when they are asked for."""
+
+    def __init__(self, examples: Sequence[Example], numbers: Sequence[int]) -> None:
+        self._examples = examples
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: int) -> Example:  # type: ignore[override]
+        return self._examples[self._numbers[index]]

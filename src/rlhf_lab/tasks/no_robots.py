@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rlhf_lab.tasks import fields
-from rlhf_lab.tasks.chat import REMEDY, as_text, turn
 from rlhf_lab.tasks.hub import read_split
+from rlhf_lab.tasks.messages import REMEDY, as_text, parsed, turns_of
 from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Table, check_rows, split_examples
 from rlhf_lab.tasks.task_options import TaskOptions
 from rlhf_lab.types import limits
@@ -65,19 +65,16 @@ def load(path: str, split: str) -> Table:
 
 def example(row: Mapping[str, Any], uid: str) -> Example:
     """One row: its last message is the reference answer, the messages before it are the prompt."""
-    messages = row.get("messages")
+    messages = parsed(row.get("messages"))
     if not isinstance(messages, Sequence) or isinstance(messages, str) or len(messages) < 2:
         raise UserError(
             f"{uid} has no field 'messages' with a list of two messages or more (fields found: "
             f"{', '.join(sorted(row))}): {REMEDY}"
         )
-    turns = [turn(message, f"{uid}, message {n}") for n, message in enumerate(messages, start=1)]
-    *before, (last, answer) = turns
+    *before, (last, answer) = turns_of(messages, f"{uid} has messages", uid)
     if last != "assistant" or before[-1][0] != "user":
         raise UserError(
             f"{uid} ends with messages of {before[-1][0]} and {last}, not of user and assistant: "
             f"{REMEDY}"
         )
-    if any(role == "system" for role, _ in turns[1:]):
-        raise UserError(f"{uid} has a system message that is not the first: {REMEDY}")
     return Example(uid, as_text(before), answer.strip(), messages=tuple(before))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
-from rlhf_lab.tasks.hub import SUFFIXES, digest_of
-from rlhf_lab.tasks.prompt_columns import Columns, load
+from rlhf_lab.tasks.hub import digest_of, split_files
+from rlhf_lab.tasks.prompt_columns import Columns, load, usual_columns
 from rlhf_lab.tasks.row_splits import Hashing, Naming, Rows, by_column, by_hash
 from rlhf_lab.tasks.tables import NoSuchFile, Table, TableExamples
 from rlhf_lab.tasks.task_options import TaskOptions, require_placeholder
@@ -51,14 +51,16 @@ class OwnPrompts(TaskOptions):
         "prompt",
         about=(
             "Column of the prompts: texts, or lists of messages {role, content}; a dot leads into "
-            "an object, as in meta.question."
+            "an object, as in meta.question. Rows without prompt may have messages, or chosen and "
+            "rejected, which begin with it."
         ),
     )
     reference: str = limits.option(
         "",
         about=(
             "Column of the reference answers, texts or messages; the prompt's own if its messages "
-            "end with the answer; empty for a task without references."
+            "end with the answer; empty for completion, the end of messages, or chosen, where "
+            "the rows have one; none for a task without references."
         ),
     )
     hidden: list[str] = limits.collection(
@@ -142,12 +144,17 @@ class OwnPrompts(TaskOptions):
 
     @property
     def has_references(self) -> bool:
-        """Whether a column of reference answers is named."""
-        return bool(self.reference)
+        """Whether there is a column of reference answers."""
+        return bool(self.columns.reference)
 
     @property
     def columns(self) -> Columns:
-        return Columns(self.prompt, self.reference, tuple(self.hidden), self.template, self.chat)
+        """The columns that options name, and others by their usual names."""
+        hidden = tuple(self.hidden)
+        named = Columns(self.prompt, self.reference, hidden, self.template, self.chat)
+        if not self.path:
+            return named
+        return usual_columns(self.path, self.train_split, self.hub_config, named)
 
     @property
     def naming(self) -> Naming:
@@ -155,8 +162,9 @@ class OwnPrompts(TaskOptions):
 
     def uses(self) -> dict[str, str]:
         """What each column of the rows is used for."""
-        names = {self.prompt: ["prompt"]}
-        others = [(self.reference, "reference"), *((name, "hidden") for name in self.hidden)]
+        columns = self.columns
+        names = {columns.prompt: ["prompt"]}
+        others = [(columns.reference, "reference"), *((name, "hidden") for name in self.hidden)]
         if self.split_by is SplitBy.column:
             others.append((self.split_column, "split"))
         for name, use in others:
@@ -188,14 +196,14 @@ class OwnPrompts(TaskOptions):
         """What decides the split of a row, without auto."""
         if self.split_by is not SplitBy.auto:
             return self.split_by
-        files = [Path(self.path) / f"{self.validation_split}{suffix}" for suffix in SUFFIXES]
-        return SplitBy.file if any(file.is_file() for file in files) else SplitBy.hash
+        files = split_files(Path(self.path), self.validation_split, self.hub_config)
+        return SplitBy.file if files else SplitBy.hash
 
     def content(self) -> dict[str, str]:
         """A digest of each local file that rows may be read from."""
         names = (self.train_split, self.validation_split, self.test_split)
         folder = Path(self.path)
-        files = [folder / f"{name}{suffix}" for name in names for suffix in SUFFIXES]
+        files = [file for name in names for file in split_files(folder, name, self.hub_config)]
         return {path.name: digest_of(path) for path in (folder, *files) if path.is_file()}
 
     def notes(self) -> list[str]:

@@ -1,14 +1,13 @@
-"""Preference pairs from a JSONL file: a prompt, a chosen answer and a rejected one per row."""
+"""Preference pairs of one form: a prompt, a chosen answer and a rejected one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rlhf_lab.tasks import chat
-from rlhf_lab.tasks.jsonl import JsonLines
-from rlhf_lab.tasks.tables import RequiredFields, Row
+from rlhf_lab.tasks.tables import Row
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 from rlhf_lab.types.text_frame import TextFrame
@@ -18,36 +17,19 @@ SIDES = ("chosen", "rejected")
 PARTS = ("prompt", *SIDES)
 
 
-def pair_table(path: Path, key: str = KEY) -> JsonLines:
-    """The checked rows of a file of pairs. key: the option that names the file."""
-    table = JsonLines(path, RequiredFields(("prompt", *SIDES), ("prompt",), key, "add it"))
-    for index, row in enumerate(table):
-        pair_example(row, table.row_name(index), "")
-    return table
-
-
 def is_pair(example: Example) -> bool:
     """Whether both answers of a pair are in it."""
     return "rejected" in example.hidden
 
 
-def pair_examples(path: Path, key: str = KEY) -> list[Example]:
-    """One example a row: the chosen answer is its reference, the rejected one is hidden.
-
-    Rows have the text fields prompt, chosen and rejected; prompt + chosen is a full text. Those of
-    the label stage also have the tokens of both answers, which are then taken as they are, and
-    those of a chat its messages (prompt_messages). Numbers of an answer, such as chosen_gold and
-    rejected_gold, are hidden too. key: the option that names the file.
-    """
-    table = pair_table(path, key)
-    return [
-        pair_example(row, table.row_name(index), f"{path.name}:{table.number(index)}")
-        for index, row in enumerate(table)
-    ]
-
-
 def pair_example(row: Row, row_name: str, uid: str) -> Example:
-    """The example of a row. Raises UserError if it holds no preference."""
+    """The example of a row: the chosen answer is its reference, the rejected one is hidden, and so
+    are numbers of answers, such as chosen_gold and rejected_gold.
+
+    Rows have the texts prompt, chosen and rejected; prompt + chosen is a full text. Those of
+    the label stage also have the tokens of both answers, which are then taken as they are, and
+    those of a chat its messages (prompt_messages). Raises UserError for a row that does not fit.
+    """
     every = {name: row[name] for part in PARTS if (name := f"{part}_tokens") in row}
     for name, tokens in every.items():
         is_list = isinstance(tokens, list) and all(type(token) is int for token in tokens)
@@ -59,12 +41,6 @@ def pair_example(row: Row, row_name: str, uid: str) -> Example:
     answers = {name: every[name] for name in every if not name.startswith("prompt")}
     if "chosen_tokens" not in answers and not row["chosen"].strip():
         raise UserError(f"{row_name} has an empty field 'chosen': write the answer, or delete it")
-    chosen, rejected = (answers.get(f"{side}_tokens", row[side]) for side in SIDES)
-    if chosen == rejected:
-        raise UserError(
-            f"{row_name} has equal fields 'chosen' and 'rejected': no preference is in it; correct "
-            "or delete the row"
-        )
     return Example(
         str(row.get("uid", uid)),
         row["prompt"],
@@ -74,14 +50,21 @@ def pair_example(row: Row, row_name: str, uid: str) -> Example:
     )
 
 
-def numbers_of(row: Row) -> dict[str, float]:
+def is_tie(row: Row) -> bool:
+    """Whether both answers are the same, so that no preference is in the row."""
+    chosen, rejected = (row.get(f"{side}_tokens", row[side]) for side in SIDES)
+    return bool(chosen == rejected)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
+
+
+def numbers_of(row: Mapping[str, Any]) -> dict[str, float]:
     """The numbers that a row has for its answers, such as chosen_gold."""
     sides = tuple(f"{side}_" for side in SIDES)
-    return {
-        name: value
-        for name, value in row.items()
-        if name.startswith(sides) and isinstance(value, int | float) and type(value) is not bool
-    }
+    return {name: x for name, x in row.items() if name.startswith(sides) and is_number(x)}
 
 
 def messages_of(row: Row, row_name: str) -> tuple[tuple[str, str], ...]:
@@ -98,27 +81,32 @@ def messages_of(row: Row, row_name: str) -> tuple[tuple[str, str], ...]:
     return tuple((role, content) for role, content in messages)
 
 
-def with_tokens(row: Row, tokenizer: Any) -> Row:
+def with_tokens(row: Row, tokenizer: Any, form: chat.ChatForm | None = None) -> Row:
     """The row with the tokens of its texts.
 
     Tokens of the row itself are used if this tokenizer decodes them to its text; an answer gets the
-    end token unless the row has chosen_finished or rejected_finished false.
+    end token unless the row has chosen_finished or rejected_finished false. form: in which a chat
+    is rendered; None takes the tokenizer's own template, and plain text where it has none.
     """
-    messages = messages_of(row, row["prompt"]) if tokenizer.chat_template else ()
-    example = Example("", row["prompt"], "", {}, messages)
-    sides = {f"{side}_tokens": side_tokens(row, side, tokenizer, example) for side in SIDES}
+    is_chat = form is not None or tokenizer.chat_template
+    messages = messages_of(row, row["prompt"]) if is_chat else ()
+    form = form or chat.OWN_FORM
+    example = Example(str(row.get("uid", "")), row["prompt"], "", {}, messages)
+    sides = {f"{side}_tokens": side_tokens(row, side, tokenizer, example, form) for side in SIDES}
     tokens = row.get("prompt_tokens")
     if messages or tokens is None or not decodes_to(tokens, row["prompt"], tokenizer):
-        tokens = chat.encode(tokenizer, chat.OWN_FORM, example)
+        tokens = chat.encode(tokenizer, form, example)
     return {**row, "prompt_tokens": tokens, **sides}
 
 
-def side_tokens(row: Row, side: str, tokenizer: Any, example: Example) -> list[int]:
+def side_tokens(
+    row: Row, side: str, tokenizer: Any, example: Example, form: chat.ChatForm
+) -> list[int]:
     """The tokens of one answer, with the end token if it was finished."""
     own = row.get(f"{side}_tokens")
     if own is not None and decodes_to(own, row[side], tokenizer):
         return list(own)
-    tokens = chat.answer_tokens(tokenizer, chat.OWN_FORM, example, row[side])
+    tokens = chat.answer_tokens(tokenizer, form, example, row[side])
     return tokens if row.get(f"{side}_finished", True) else tokens[:-1]
 
 

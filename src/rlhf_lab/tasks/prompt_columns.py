@@ -5,57 +5,99 @@ from __future__ import annotations
 import difflib
 import functools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from rlhf_lab.tasks.chat import REMEDY, as_text, turn
-from rlhf_lab.tasks.hub import read_split
-from rlhf_lab.tasks.tables import RequiredFields, Row, Table, check_rows
+from rlhf_lab.tasks.hub import first_row, read_split
+from rlhf_lab.tasks.messages import REMEDY, Turns, as_text, parsed, plain_text, turns_of
+from rlhf_lab.tasks.pair_forms import PairColumns
+from rlhf_lab.tasks.pairs import SIDES
+from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Row, Table, check_rows
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 
-Turns = tuple[tuple[str, str], ...]
+# task.reference for rows without references, whatever columns they have.
+NONE = "none"
+# Names of columns in TRL's forms of data sets.
+PROMPT, MESSAGES, COMPLETION = "prompt", "messages", "completion"
 NAMING = "name the column by task.prompt, task.reference or task.hidden"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold what. See the options of the same names."""
+    """Which columns hold what. See the options of the same names. is_pair: prompt and reference are
+    those of a preference pair, of which the chosen answer is the reference."""
 
     prompt: str
     reference: str = ""
     hidden: tuple[str, ...] = ()
     template: str = ""
     is_chat: bool = False
+    is_pair: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every column that a row must have."""
-        every = (self.prompt, self.reference, *self.hidden)
+        sources = [*SIDES] if self.is_pair else [self.prompt, self.reference]
+        every = (*sources, *self.hidden)
         return tuple(dict.fromkeys(name for name in every if name))
 
     def key(self, row: Row, uid: str) -> str:
         """The prompt as the data has it, as one text: equal prompts have equal keys."""
+        if self.is_pair and not isinstance(row.get(self.prompt), str):
+            pair = PairColumns(self.prompt).pair(row, uid)
+            return json.dumps(pair.messages) if pair.messages else pair.prompt
         value = field_of(row, self.prompt, uid, "task.prompt")
         return value if isinstance(value, str) else json.dumps(self._asked(value, uid)[0])
 
+    def with_usual(self, row: Row) -> Columns:
+        """These columns, and of those that no option names the usual ones that a row has."""
+        if self.reference == NONE and NONE not in row:
+            return replace(self, reference="")
+        if self.reference:
+            return self
+        is_usual = self.prompt == PROMPT
+        if is_usual and all(side in row for side in SIDES):
+            return replace(self, reference=SIDES[0], is_pair=True)
+        if is_usual and PROMPT not in row and MESSAGES in row:
+            turns = parsed(row[MESSAGES])
+            last = turns[-1] if isinstance(turns, list) and turns else None
+            is_answered = isinstance(last, Mapping) and last.get("role") == "assistant"
+            return replace(self, prompt=MESSAGES, reference=MESSAGES if is_answered else "")
+        # With a column that says which completions are wanted, not all of them are references.
+        if COMPLETION in row and not isinstance(row.get("label"), bool):
+            return replace(self, reference=COMPLETION)
+        return self
+
     def example(self, row: Row, uid: str) -> Example:
         """The example of a row. Raises UserError, with its place and what to do, if it has none."""
-        value = field_of(row, self.prompt, uid, "task.prompt")
+        asked, reference = self._read(row, uid)
         hidden = {name: field_of(row, name, uid, "task.hidden") for name in self.hidden}
+        text = asked if isinstance(asked, str) else plain_text(asked)
+        shown = self.template.replace("{prompt}", text) if self.template else text
+        if isinstance(asked, str):
+            messages: Turns = (("user", shown),) if self.is_chat else ()
+            return Example(uid, shown, reference, hidden, messages)
+        if self.template:
+            return Example(uid, shown, reference, hidden)
+        return Example(uid, as_text(asked), reference, hidden, asked)
+
+    def _read(self, row: Row, uid: str) -> tuple[str | Turns, str]:
+        """The prompt of a row, a text or messages, and the reference answer."""
+        if self.is_pair:
+            pair = PairColumns(self.prompt).pair(row, uid)
+            if not pair.chosen.strip():
+                raise UserError(f"{uid} has an empty field 'chosen': {REMEDY}")
+            return pair.messages or pair.prompt, pair.chosen
+        value = parsed(field_of(row, self.prompt, uid, "task.prompt"))
         if isinstance(value, str):
             if not value.strip():
                 raise UserError(f"{uid} has an empty prompt (task.prompt={self.prompt}): {REMEDY}")
-            prompt = self.template.replace("{prompt}", value) if self.template else value
-            messages: Turns = (("user", prompt),) if self.is_chat else ()
-            return Example(uid, prompt, self._reference(row, uid), hidden, messages)
+            return value, self._reference(row, uid)
         turns, answer = self._asked(value, uid)
-        reference = answer if self._is_answered else self._reference(row, uid)
-        if self.template:
-            prompt = self.template.replace("{prompt}", plain_text(turns))
-            return Example(uid, prompt, reference, hidden)
-        return Example(uid, as_text(turns), reference, hidden, turns)
+        return turns, answer if self._is_answered else self._reference(row, uid)
 
     @property
     def _is_answered(self) -> bool:
@@ -86,7 +128,7 @@ class Columns:
         """The reference answer; '' for a task without."""
         if not self.reference:
             return ""
-        value = field_of(row, self.reference, uid, "task.reference")
+        value = parsed(field_of(row, self.reference, uid, "task.reference"))
         name = f"{uid} has a reference (task.reference={self.reference})"
         if not isinstance(value, str):
             role, value = turns_of(value, name, uid)[-1]
@@ -96,25 +138,6 @@ class Columns:
             raise UserError(f"{name} that is empty: {REMEDY}, or leave task.reference out")
         text: str = value
         return text
-
-
-def turns_of(value: Any, name: str, uid: str) -> Turns:
-    """A list of messages. name: of the value, with its row."""
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
-        kind = "nothing" if value in (None, [], "") else type(value).__name__
-        raise UserError(
-            f"{name} that is {kind}, neither a text nor a list of messages {{role, content}}: "
-            f"{REMEDY}, or name another column"
-        )
-    turns = tuple(turn(message, f"{uid}, message {n}") for n, message in enumerate(value, start=1))
-    if any(role == "system" for role, _ in turns[1:]):
-        raise UserError(f"{uid} has a system message that is not the first: {REMEDY}")
-    return turns
-
-
-def plain_text(turns: Turns) -> str:
-    """Messages as a text for a template: a single one without its role."""
-    return turns[0][1] if len(turns) == 1 else as_text(turns).removesuffix("\n\nassistant: ")
 
 
 def field_of(row: Row, name: str, uid: str, option: str) -> Any:
@@ -149,3 +172,21 @@ def load(path: str, name: str, hub_config: str, columns: Columns, more: tuple[st
     required = RequiredFields((), columns=needed, remedy=NAMING)
     hub = {"split": name} | ({"name": hub_config} if hub_config else {})
     return check_rows(read_split(path, name, hub, required), columns.example)
+
+
+def usual_columns(path: str, name: str, hub_config: str, named: Columns) -> Columns:
+    """The columns of a file, or of file or hub split `name`, by its first row. named: by options,
+    which are all that is known of rows that are not on this machine: whatever reads them says so.
+    """
+    if named.reference not in ("", NONE):
+        return named
+    return found_columns(path, name, hub_config, named, Path(path).exists())
+
+
+@functools.cache
+def found_columns(path: str, name: str, hub_config: str, named: Columns, is_local: bool) -> Columns:
+    hub = {"split": name} | ({"name": hub_config} if hub_config else {})
+    try:
+        return named.with_usual(first_row(path, name, hub, RequiredFields((), remedy=NAMING)))
+    except NoSuchFile:
+        return named.with_usual({})

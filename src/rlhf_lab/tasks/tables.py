@@ -21,12 +21,18 @@ class NoSuchFile(UserError):
     """The option names no file that can be read."""
 
 
+def every_column(name: str, is_plain: bool) -> bool:
+    """Every column is read."""
+    return True
+
+
 @dataclass(frozen=True)
 class RequiredFields:
     """The fields that every row must have. text: those of type text; filled: those that must not be
     blank; columns: those of another type, which a table of columns must have.
 
-    key: the option that names the source. remedy: ends the message about a missing field.
+    key: the option that names the source. remedy: ends the message about a missing field. wants:
+    which columns of a table of columns are read, by name and by whether they hold plain values.
     """
 
     text: tuple[str, ...]
@@ -34,6 +40,7 @@ class RequiredFields:
     key: str = "task.path"
     remedy: str = "add it, or name the column that holds it in the task's options"
     columns: tuple[str, ...] = ()
+    wants: Callable[[str, bool], bool] = every_column
 
     def no_such_file(self, path: Path, reason: str) -> NoSuchFile:
         """The error of a source that cannot be read."""

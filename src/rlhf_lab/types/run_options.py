@@ -100,8 +100,8 @@ class RunOptions(PromptOptions, key="run"):
     offline_pairs: str = limits.option(
         "",
         about=(
-            "The pairs of run.offline_share: JSON lines with the text fields prompt, chosen and "
-            "rejected; empty takes the pairs of the label stage."
+            "The pairs of run.offline_share, as for labels.path; of a folder or hub name the train "
+            "part is read. Empty takes the pairs of the label stage."
         ),
     )
     mask_truncated: bool = limits.option(

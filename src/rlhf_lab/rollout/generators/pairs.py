@@ -28,15 +28,16 @@ class PairsSampling(HFSampling):
     path: str = limits.option(
         "",
         about=(
-            "JSON lines with the text fields prompt, chosen and rejected, where prompt + chosen "
-            "is a full text; empty takes the pairs of the label stage."
+            "Pairs as for labels.path, of whose folder or hub name the train part is read; empty "
+            "takes the pairs of the label stage."
         ),
     )
     scores: str = limits.option(
         "",
         about=(
             "Name of the rewards: gold takes the numbers of the fields chosen_gold and "
-            "rejected_gold, which the label stage writes; empty is 1 for chosen, 0 for rejected."
+            "rejected_gold, which the label stage writes, or the scores that a set is published "
+            "with; empty is 1 for chosen, 0 for rejected."
         ),
     )
     draws_samples: ClassVar[bool] = False
@@ -72,17 +73,15 @@ class PairsGenerator:
         feed.at(0)
         return tuple(Group(prompt, self.pair(prompt.example)) for prompt in chunk.prompts)
 
+    def is_tie(self, example: Example) -> bool:
+        """Whether both answers have the same tokens, after the cut at the response length."""
+        chosen, rejected = self.pair(example)
+        return chosen.tokens == rejected.tokens
+
     def pair(self, example: Example) -> tuple[Sample, Sample]:
-        """The samples of one example. Raises UserError if both have the same tokens."""
+        """The samples of one example, the chosen one first."""
         chosen = self._sample(example, "chosen", example.reference)
-        rejected = self._sample(example, "rejected", example.hidden["rejected"])
-        if chosen.tokens == rejected.tokens:
-            raise UserError(
-                f"{self._key}: pair {example.uid} has the same {len(chosen.tokens)} tokens on "
-                "both sides, after the cut at the response length: raise generator.max_new_tokens, "
-                "or delete the row"
-            )
-        return chosen, rejected
+        return chosen, self._sample(example, "rejected", example.hidden["rejected"])
 
     def _sample(self, example: Example, side: str, text: str) -> Sample:
         """Cut at the first end token, which belongs to the sample, or at the response length."""

@@ -38,25 +38,37 @@ class LabelOptions(limits.Limited, key="labels"):
         "",
         about=(
             "Pairs of your own in place of sampled ones: JSON lines or Parquet with prompt, chosen "
-            "and rejected, a folder with train and held_out as .jsonl or .parquet, or a hub name."
+            "and rejected (docs/tasks.md has the forms), a folder with train and held_out as "
+            ".jsonl or .parquet, or a hub name."
         ),
     )
     prompt_column: str = limits.option(
-        "prompt", about="Column of the prompt in the pairs of path; N+ has query."
+        "prompt",
+        about=(
+            "Column of the prompt in sets of pairs, here, in generator.path and in "
+            "run.offline_pairs; N+ has query."
+        ),
     )
     chosen_column: str = limits.option(
-        "chosen", about="Column of the better answer in the pairs of path."
+        "chosen", about="Column of the better answer in sets of pairs."
     )
     rejected_column: str = limits.option(
-        "rejected", about="Column of the worse answer in the pairs of path."
+        "rejected", about="Column of the worse answer in sets of pairs."
     )
     held_out_split: str = limits.option(
         "held_out",
-        about="File in the folder, or split on the hub, whose pairs are held out; N+: validation.",
+        about=(
+            "File in the folder, or split on the hub, whose pairs are held out; held_out stands "
+            "for validation, test or test_prefs too, and for the end of train where none is there."
+        ),
     )
     pairs: int = limits.count(2560, about="Pairs that are sampled for training.")
     held_out_pairs: int = limits.count(
-        512, about="Pairs that are held out to measure the proxy; of a file at path, the last ones."
+        512,
+        about=(
+            "Pairs that are held out to measure the proxy; of a file at path, or a set with train "
+            "alone, the last ones."
+        ),
     )
     temperature: float = limits.number(
         0.0,

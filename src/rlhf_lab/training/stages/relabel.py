@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.tasks.pairs import SIDES, messages_of, swap_sides, with_tokens
 from rlhf_lab.tasks.protocols import Task
+from rlhf_lab.tasks.tables import NoSuchFile
 from rlhf_lab.training.stages.labels import pair_scores
 from rlhf_lab.training.stages.supervised import Bar
 from rlhf_lab.types.errors import UserError
@@ -19,29 +20,43 @@ Row = dict[str, Any]
 
 
 def known_examples(
-    task: Task, rows: Sequence[Mapping[str, Any]], read: Callable[[Split], Sequence[Example]]
+    task: Task,
+    rows: Iterable[Mapping[str, Any]],
+    is_rule: bool,
+    read: Callable[[Split], Sequence[Example]],
 ) -> dict[str, Example]:
-    """The task's own examples of the prompts in these rows. Raises UserError if one is not there.
-    read: gives the examples of a split.
+    """The task's own examples of the prompts in these rows. is_rule: the task's rule judges, which
+    knows no others: then raises UserError if one is not there. read: gives the examples of a split.
 
     A generated split is searched row by row, and no further than needed.
     """
     wanted = {row["prompt"] for row in rows}
     found: dict[str, Example] = {}
-    for split in Split:
-        for example in read(split):
+    for example in examples_in(read):
+        if example.prompt in wanted:
+            found[example.prompt] = example
             if len(found) == len(wanted):
                 return found
-            if example.prompt in wanted:
-                found[example.prompt] = example
-    missing = sorted(wanted - found.keys())
-    if missing:
+    if is_rule:
+        missing = sorted(wanted - found.keys())
         raise UserError(
             f"judge=task_rule: the prompt {missing[0][:60]!r} and {len(missing) - 1} others are "
             f"no prompts of task={task.name}, whose rule knows only its own: pass "
             "reward@judge=reward_model judge.path=<folder>"
         )
     return found
+
+
+def examples_in(read: Callable[[Split], Sequence[Example]]) -> Iterator[Example]:
+    """The examples of all splits; a set need not have others than train."""
+    for split in Split:
+        try:
+            examples = read(split)
+        except NoSuchFile:
+            if split is Split.train:
+                raise
+            continue
+        yield from examples
 
 
 def write_relabelled(
@@ -56,12 +71,13 @@ def write_relabelled(
     pair that the judge could not score is left out and counted.
 
     agreement: share of scored pairs whose chosen answer the judge scores strictly higher.
-    examples: by prompt, what a judge that knows the task needs to know.
+    examples: by prompt, what a judge that knows the task needs to know; of other prompts it is
+    shown the pair's own.
     """
     agreed = ties = scored = 0
     with path.open("w", encoding="utf-8") as out:
         for start in range(0, len(rows), 256):
-            chunk = rows[start : start + 256]
+            chunk = [rows[index] for index in range(start, min(start + 256, len(rows)))]
             groups = [as_group(row, tokenizer, examples) for row in chunk]
             for row, scores in zip(chunk, pair_scores(judge, groups), strict=True):
                 if not scores:
