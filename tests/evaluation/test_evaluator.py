@@ -648,6 +648,9 @@ def test_a_run_that_is_at_work_is_judged_beside_its_files(
             assert call("evaluate", str(sums), *few, monkeypatch=monkeypatch) == 0
         assert [row["eval/prompts"] for row in read_rows(sums / "evals-few.jsonl")] == [4, 4]
         assert {name: contents(sums)[name] for name in before} == before
+        shutil.rmtree(sums / "weights")
+        assert call("evaluate", str(sums), monkeypatch=monkeypatch) == 2
+        assert str(sums) in capsys.readouterr().err
 
 
 def test_what_goes_wrong_is_told_with_its_exit_code(

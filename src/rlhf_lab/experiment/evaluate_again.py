@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
+from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run, saved_weights
 from rlhf_lab.experiment.harness import run_harness
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.policy_loader import PolicyLoader
@@ -17,10 +17,10 @@ from rlhf_lab.experiment.run_products import products_of
 from rlhf_lab.experiment.second_task import is_second_task, on_second_task, require_known_texts
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.runs import folder as runs
-from rlhf_lab.runs.locks import try_lock
+from rlhf_lab.runs.locks import is_free, try_lock
 from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.provenance import short_commit
-from rlhf_lab.runs.run_lock import run_lock
+from rlhf_lab.runs.run_lock import LOCK, run_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
 from rlhf_lab.runs.trackers.identity import JobType, TrackedRun
@@ -57,6 +57,8 @@ def evaluate_again(
         own = None
     config = config if own is None else on_second_task(config, own)
     with output_of(config, folder) as (config, is_beside):
+        if is_beside:
+            saved_weights(folder)  # refused before artifacts are looked for that are being made
         loader = PolicyLoader()
         if own is None:
             sources = Artifacts(config, console, loader, products_of(folder, may_make)).sources()
@@ -76,7 +78,9 @@ def output_of(config: Config, folder: Path) -> Iterator[tuple[Config, bool]]:
     """The config with the label of the files that this evaluation alone writes in the block, and
     whether the run is at work: then nothing else of its folder or its trackers is written, since
     they are the run's. Raises UserError where another process evaluates into the same files."""
-    is_beside = state_in(read_manifest(runs.manifest_path(folder))) == "running"
+    state = state_in(read_manifest(runs.manifest_path(folder)))
+    # A process on another machine counts as alive; its lock is free once that machine is gone.
+    is_beside = state == "running" and not is_free(folder / LOCK)
     label = config.eval.label or (BESIDE if is_beside else "")
     with ExitStack() as stack:
         if not is_beside:
