@@ -19,7 +19,8 @@ from rlhf_lab_analysis.sources.record import look_up
 from rlhf_lab_analysis.statistics.curves import RunCurve, curve_of
 from rlhf_lab_analysis.tables.group_checks import compared_settings
 
-SNAPSHOTS = "eval.snapshots"
+# Which versions are judged, and where: nothing of it changes the training.
+JUDGED = ("eval.snapshots", "eval.every", "eval.device")
 Key: TypeAlias = tuple[str, str, str]
 Seeds: TypeAlias = tuple[int, int]
 
@@ -131,10 +132,9 @@ class Cell:
 
     @cached_property
     def settings(self) -> dict[str, str]:
-        """The settings of the runs by dotted key, in order, without seeds and without the number of
-        evaluations, which does not change the training."""
+        """The settings of the runs by dotted key, in order, without seeds and without JUDGED."""
         found = compared_settings(self.configs[self.seeds[0]])
-        return {key: found[key] for key in sorted(found) if key != SNAPSHOTS}
+        return {key: found[key] for key in sorted(found) if key not in JUDGED}
 
     @cached_property
     def setting_items(self) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,7 @@ from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.tables.group_checks import compared_settings
 
 # How often a run was evaluated changes nothing in it.
-NOT_OF_TRAINING = ("eval.snapshots",)
+NOT_OF_TRAINING = ("eval.snapshots", "eval.every", "eval.device")
 UNSET = "unset"
 Settings = dict[str, str]
 Seeds = tuple[int | None, int | None]

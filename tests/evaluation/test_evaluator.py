@@ -39,7 +39,10 @@ from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.weights import load_weights
+from rlhf_lab.runs import provenance
 from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.locks import try_lock
+from rlhf_lab.runs.run_lock import run_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
@@ -614,6 +617,40 @@ def test_an_evaluation_repeats_bit_for_bit_and_passes_at_k(
     assert rows[0]["pass/at_2"] <= rows[0]["pass/at_4"] <= rows[0]["pass/at_4_high"]
     assert "pass@2 [95%]" in capsys.readouterr().out
     assert exact_rows(folder / "evals.jsonl") == first
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The bytes of each file of a folder."""
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def test_a_run_that_is_at_work_is_judged_beside_its_files(
+    sums: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = json.loads((sums / "manifest.json").read_text())
+    at_work = manifest | {"state": "running"} | provenance.provenance()
+    (sums / "manifest.json").write_text(json.dumps(at_work))
+    with run_lock(sums):
+        before = contents(sums)
+        assert call("evaluate", str(sums), monkeypatch=monkeypatch) == 0
+        now = contents(sums)
+        own = {"evals-running.jsonl", "samples-running.jsonl", ".evals-running.lock"}
+        assert now.keys() - before.keys() == own
+        assert {name: now[name] for name in before} == before
+        assert exact_rows(sums / "evals-running.jsonl") == exact_rows(sums / "evals.jsonl")
+        # Another evaluation into the same files waits for its turn; one into others does not.
+        capsys.readouterr()
+        with try_lock(sums / ".evals-running.lock"):
+            assert call("evaluate", str(sums), monkeypatch=monkeypatch) == 2
+            assert "eval.label" in capsys.readouterr().err
+            few = ("eval.label=few", "eval.prompts=4")
+            assert call("evaluate", str(sums), *few, monkeypatch=monkeypatch) == 0
+        assert [row["eval/prompts"] for row in read_rows(sums / "evals-few.jsonl")] == [4, 4]
+        assert {name: contents(sums)[name] for name in before} == before
+        shutil.rmtree(sums / "weights")
+        assert call("evaluate", str(sums), monkeypatch=monkeypatch) == 2
+        assert str(sums) in capsys.readouterr().err
 
 
 def test_what_goes_wrong_is_told_with_its_exit_code(

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 import rich.console
 
+from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.live import lines, texts
 from rlhf_lab.runs.live.display import RunDisplay
 from rlhf_lab.runs.live.lines import run_line
 from rlhf_lab.runs.live.panels import render
 from rlhf_lab.runs.live.progress import PROGRESS, Activity, Progress, read_progress, write_progress
 from rlhf_lab.runs.live.rows import RowFile
+from rlhf_lab.runs.live.scores import Scores
 from rlhf_lab.runs.live.state import LiveState, RunFollower, view_of
 from rlhf_lab.runs.trackers.console import Console
 from tests.support.live_runs import round_row, write_rounds, write_run
@@ -137,6 +139,22 @@ def test_the_newest_sample_is_that_of_the_rounds_or_else_of_the_evaluation(tmp_p
 
 
 # --- files that are being written, or are damaged ---------------------------------------------
+
+
+def test_the_newest_evaluation_is_shown_and_a_damaged_file_leaves_it(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", rounds=4)
+    follower = RunFollower(folder)
+    assert follower.view().scores == Scores()
+    write_rows(folder / "evals.jsonl", [{"version": 0, "proxy/mean": 1.5}])
+    assert follower.view().scores == Scores("proxy", (0,), (1.5,))
+    rows = [{"version": version, "gold/win_rate": version / 8} for version in (0, 2, 4)]
+    write_rows(folder / "evals.jsonl", rows)
+    assert follower.view().scores == Scores("win-rate", (0, 2, 4), (0.0, 0.25, 0.5))
+    (folder / "evals.jsonl").write_text('{"version": "x"}\n')
+    state = follower.view()
+    assert state.scores == Scores("win-rate", (0, 2, 4), (0.0, 0.25, 0.5))
+    assert "win-rate 0.5 (version 4)" in run_line(state)
+    assert any("0.5 (version 4)" in line for line in drawn(folder, 120, follower=follower))
 
 
 def test_rows_are_read_as_they_are_written_each_once(tmp_path: Path) -> None:
@@ -281,9 +299,11 @@ def test_a_terminal_without_utf8_gets_other_bars(name: str | None, bars: str) ->
 # --- panels -------------------------------------------------------------------------------------
 
 
-def drawn(folder: Path, width: int, bars: str = texts.BARS) -> list[str]:
+def drawn(
+    folder: Path, width: int, bars: str = texts.BARS, follower: RunFollower | None = None
+) -> list[str]:
     screen = io.StringIO()
-    follower = RunFollower(folder)
+    follower = follower or RunFollower(folder)
     shown = render(follower.view(), follower.rows, width, bars)
     rich.console.Console(file=screen, width=width).print(shown)
     return screen.getvalue().splitlines()

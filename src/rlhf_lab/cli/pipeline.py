@@ -22,7 +22,7 @@ def run_pipeline(config: Config, console: Console, facts: Mapping[str, Any]) -> 
     from rlhf_lab.experiment.policy_loader import PolicyLoader
 
     loader = PolicyLoader()
-    lifecycle.preload_generators(config)
+    lifecycle.preload_processes(config)
     make_stages(config, console, loader)
     return lifecycle.train(config, console, facts, loader)
 

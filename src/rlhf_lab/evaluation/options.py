@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rlhf_lab.models.devices import check_name
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Split
@@ -43,7 +44,23 @@ class EvalOptions(limits.Limited, key="eval"):
         most=10**6,
         about=(
             "Saved versions of a run that are evaluated, evenly spread with the last always among "
-            "them; 0 is none."
+            "them; 0 is none but those of eval.every."
+        ),
+    )
+    every: int = limits.count(
+        0,
+        least=0,
+        about=(
+            "Rounds from one further version to the next that is kept and judged, by a process "
+            "beside the training, which goes on meanwhile; 0 judges those of eval.snapshots alone, "
+            "after the training."
+        ),
+    )
+    device: str = limits.option(
+        "auto",
+        about=(
+            "Device of the process that judges beside the training (eval.every): cpu, cuda, "
+            "cuda:3, ...; auto takes engine.device and generator.device."
         ),
     )
     temperature: float = limits.number(
@@ -115,6 +132,7 @@ class EvalOptions(limits.Limited, key="eval"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_name(self.device, "eval.device")
         for k in self.ks:
             if k > self.samples:
                 raise UserError(
@@ -138,10 +156,11 @@ class EvalOptions(limits.Limited, key="eval"):
 
     def versions(self, num_rounds: int) -> tuple[int, ...]:
         """Which versions to keep: version 0 is SFT, version num_rounds the end."""
-        if not self.snapshots:
-            return ()
-        steps = [num_rounds * step / self.snapshots for step in range(self.snapshots + 1)]
-        return tuple(sorted({round(step) for step in steps}))
+        counts = range(self.snapshots + 1) if self.snapshots else ()
+        kept = {round(num_rounds * step / self.snapshots) for step in counts}
+        if self.every:
+            kept |= {*range(0, num_rounds, self.every), num_rounds}
+        return tuple(sorted(kept))
 
     @property
     def sizes(self) -> list[int]:

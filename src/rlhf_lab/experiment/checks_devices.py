@@ -106,6 +106,8 @@ def check_devices(config: Config) -> None:
     check_trainers(config, world_size())
     chosen(options.device, "engine.device")
     chosen(config.generator.device, "generator.device")
+    if config.eval.every:
+        chosen(config.eval.device, "eval.device")
     for key, device in reward_devices(config):
         chosen(device, key)
     generator_devices(config)

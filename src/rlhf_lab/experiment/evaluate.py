@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
-from rlhf_lab.evaluation.evaluator import Evaluator
 from rlhf_lab.evaluation.score_table import cells, number, with_bounds
 from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.spread_sampling import spread_evaluator
-from rlhf_lab.runs.folder import LAST
+from rlhf_lab.experiment.version_judge import known_rows, version_judge
+from rlhf_lab.runs.folder import EVALS, LAST
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.reading import Unreadable
-from rlhf_lab.runs.saved_tensors import check_tensors, read_tensors, saved_versions
+from rlhf_lab.runs.saved_tensors import check_tensors, saved_versions
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.types.data import Metrics, Weights
+from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 
 Row = Mapping[str, Any]
@@ -35,44 +34,50 @@ class Evaluated:
 
 
 def evaluate_run(
-    config: Config, sources: Sources, loader: PolicyLoader, folder: Path, console: Console
+    config: Config,
+    sources: Sources,
+    loader: PolicyLoader,
+    folder: Path,
+    console: Console,
+    keeps_known: bool = False,
 ) -> list[Metrics]:
     """Judge the saved versions of a run; evals.jsonl and samples.jsonl are written anew, and
     evals-last.jsonl where the last version is judged on more prompts as well: prompts differ in how
-    easily they are won, so that all rows of evals.jsonl are of the same ones."""
+    easily they are won, so that all rows of evals.jsonl are of the same ones.
+
+    keeps_known: whether rows of evals.jsonl stay that were made of these versions with these
+    options, beside the training. The last version is judged in any case, for its texts.
+    """
     saved = saved_weights(folder)
+    options = config.eval
+    known = known_rows(options, folder / EVALS, saved) if keeps_known else {}
+    known.pop(max(saved), None)
     evaluator = build_evaluator(config, sources, loader)
     rows = []
     with (
-        spread_evaluator(evaluator, config, sources, loader) as judge,
+        spread_evaluator(evaluator, config, sources, loader) as spread,
         console.stage("evaluate", total=len(saved)) as bar,
     ):
-        stages = {"eval/options": config.eval.name, **sources.quality}
+        judge = version_judge(spread, options, sources)
         for version, path in saved.items():
-            weights = Weights(version, read_tensors(path))
-            row, table = timed(judge, weights, config.eval.prompts)
-            rows.append(row | stages)
+            if version in known:
+                row = known[version]
+            else:
+                row, table = judge.judge(version, path, options.prompts)
+            rows.append(row)
             bar.advance(1, **shown_numbers(row))
-        last = [rows[-1]]
-        if config.eval.last_prompts:
-            row, table = timed(judge, weights, config.eval.last_prompts)
-            last = [row | stages]
-    table = table[: config.eval.table_rows]
-    label = f"-{config.eval.label}" if config.eval.label else ""
+        last = rows[-1]
+        if options.last_prompts:
+            last, table = judge.judge(version, path, options.last_prompts)
+    table = table[: options.table_rows]
+    label = f"-{options.label}" if options.label else ""
     write_rows(folder / f"evals{label}.jsonl", rows)
-    if config.eval.last_prompts:
-        write_rows(folder / f"evals{label}-{LAST}.jsonl", last)
+    if options.last_prompts:
+        write_rows(folder / f"evals{label}-{LAST}.jsonl", [last])
     write_rows(folder / f"samples{label}.jsonl", table)
-    console.print(headline(last[0]))
+    console.print(headline(last))
     show_samples(console, table)
     return rows
-
-
-def timed(judge: Evaluator, weights: Weights, prompts: int) -> tuple[Metrics, list[dict[str, Any]]]:
-    """The evaluation of a version on the first prompts, with the seconds that it took."""
-    start = perf_counter()
-    metrics, table = judge.evaluate(weights, prompts)
-    return metrics | speed(metrics, perf_counter() - start), table
 
 
 def saved_weights(folder: Path) -> dict[int, Path]:
@@ -80,7 +85,8 @@ def saved_weights(folder: Path) -> dict[int, Path]:
     saved = saved_versions(folder)
     if not saved:
         raise UserError(
-            f"{folder} holds no saved weights to evaluate: train with eval.snapshots=1 or more"
+            f"{folder} holds no saved weights to evaluate: train with eval.snapshots=1 or more; "
+            "one that has just begun keeps version 0 before its first round"
         )
     for path in saved.values():
         try:
@@ -108,12 +114,6 @@ def headline(row: Row) -> str:
     names = {"mean reward": "proxy/mean", "mean of the judge": "gold/mean"}
     means = [f"{name} {number(row, key)}" for name, key in names.items() if key in row]
     return ", ".join([*means, f"KL to the start {end}; no win-rate: {row['eval/no_win_rate']}"])
-
-
-def speed(metrics: Row, seconds: float) -> Metrics:
-    """What a clock measured, under names that promise no exactness."""
-    samples = metrics["eval/prompts"] * metrics["eval/samples"]
-    return {"timing/seconds": seconds, "timing/samples_per_second": samples / seconds}
 
 
 def show_samples(console: Console, table: list[dict[str, Any]]) -> None:

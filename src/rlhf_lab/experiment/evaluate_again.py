@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run
+from rlhf_lab.experiment.evaluate import Evaluated, evaluate_run, saved_weights
 from rlhf_lab.experiment.harness import run_harness
 from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.policy_loader import PolicyLoader
@@ -16,13 +17,18 @@ from rlhf_lab.experiment.run_products import products_of
 from rlhf_lab.experiment.second_task import is_second_task, on_second_task, require_known_texts
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.runs import folder as runs
-from rlhf_lab.runs.manifest import read_manifest
+from rlhf_lab.runs.locks import is_free, try_lock
+from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.provenance import short_commit
-from rlhf_lab.runs.run_lock import run_lock
+from rlhf_lab.runs.run_lock import LOCK, run_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
 from rlhf_lab.runs.trackers.identity import JobType, TrackedRun
 from rlhf_lab.types.data import Metrics
+from rlhf_lab.types.errors import UserError
+
+# Label of the evaluation of a run that is at work: the files without one are the run's.
+BESIDE = "running"
 
 
 def send_evaluation(
@@ -43,34 +49,57 @@ def evaluate_again(
     artifacts that are not found are made. own: the config that the run had, where this one may be
     of another task."""
     folder = Path(config.output.dir)
-    if own is not None and not config.eval.is_harness and is_second_task(config, own):
-        return evaluate_second_task(on_second_task(config, own), own, console, may_make)
-    with run_lock(folder):
-        if config.eval.is_harness:
+    if config.eval.is_harness:
+        with run_lock(folder):
             run_harness(config, folder, console)
-            return Evaluated(str(folder), [])
+        return Evaluated(str(folder), [])
+    if own is not None and not is_second_task(config, own):
+        own = None
+    config = config if own is None else on_second_task(config, own)
+    with output_of(config, folder) as (config, is_beside):
+        if is_beside:
+            saved_weights(folder)  # refused before artifacts are looked for that are being made
         loader = PolicyLoader()
-        sources = Artifacts(config, console, loader, products_of(folder, may_make)).sources()
+        if own is None:
+            sources = Artifacts(config, console, loader, products_of(folder, may_make)).sources()
+        else:
+            sources = sources_of_second_task(config, own, console, loader, may_make)
         rows = evaluate_run(config, sources, loader, folder, console)
-        send_evaluation(config, folder, "evaluate", rows, console)
-        if (folder / runs.POLICY).is_dir():
-            write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
+        if not is_beside:
+            send_evaluation(config, folder, "evaluate", rows, console)
+            # The card is about the run's own task.
+            if own is None and (folder / runs.POLICY).is_dir():
+                write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
     return Evaluated(str(folder), rows)
 
 
-def evaluate_second_task(
-    config: Config, own: Config, console: Console, may_make: bool
-) -> Evaluated:
-    """Evaluate the saved weights of a run on another task. They began as its own task's policy; its
-    model card stays as it is."""
-    folder = Path(config.output.dir)
-    with run_lock(folder):
-        loader = PolicyLoader()
-        of_run = replace(own, output=config.output)
-        artifacts = Artifacts(of_run, console, loader, products_of(folder, may_make))
-        sources = Sources(artifacts.policy(own.model))
-        tokenizer = loader.read(sources.policy, config.seed)[1]
-        require_known_texts(config, own, tokenizer)
-        rows = evaluate_run(config, sources, loader, folder, console)
-        send_evaluation(config, folder, "evaluate", rows, console)
-    return Evaluated(str(folder), rows)
+@contextmanager
+def output_of(config: Config, folder: Path) -> Iterator[tuple[Config, bool]]:
+    """The config with the label of the files that this evaluation alone writes in the block, and
+    whether the run is at work: then nothing else of its folder or its trackers is written, since
+    they are the run's. Raises UserError where another process evaluates into the same files."""
+    state = state_in(read_manifest(runs.manifest_path(folder)))
+    # A process on another machine counts as alive; its lock is free once that machine is gone.
+    is_beside = state == "running" and not is_free(folder / LOCK)
+    label = config.eval.label or (BESIDE if is_beside else "")
+    with ExitStack() as stack:
+        if not is_beside:
+            stack.enter_context(run_lock(folder))
+        if label and not stack.enter_context(try_lock(folder / f".evals-{label}.lock")):
+            raise UserError(
+                f"eval.label={label}: another process evaluates into {folder}/evals-{label}.jsonl: "
+                "wait for it, or choose another eval.label"
+            )
+        yield replace(config, eval=replace(config.eval, label=label)), is_beside
+
+
+def sources_of_second_task(
+    config: Config, own: Config, console: Console, loader: PolicyLoader, may_make: bool
+) -> Sources:
+    """What the saved weights of a run are judged with on another task."""
+    of_run = replace(own, output=config.output)
+    products = products_of(Path(config.output.dir), may_make)
+    sources = Sources(Artifacts(of_run, console, loader, products).policy(own.model))
+    tokenizer = loader.read(sources.policy, config.seed)[1]
+    require_known_texts(config, own, tokenizer)
+    return sources

@@ -116,7 +116,7 @@ def as_past(parent: Config, config: Config) -> Config:
         mode=repeating(parent.mode, config.fork.parent),
         checkpoint=replace(on, pause_round=config.fork.round),
         # Of the shared versions the last alone is saved: the fork's curve begins there.
-        eval=replace(config.eval, snapshots=0, validate=Validate.none),
+        eval=replace(config.eval, snapshots=0, every=0, validate=Validate.none),
         tracker=config.tracker,
         output=config.output,
     )

@@ -13,6 +13,7 @@ from rlhf_lab.experiment.derived import generation_settings, timing_settings
 from rlhf_lab.experiment.early_end import end_early, resume_text, with_hint
 from rlhf_lab.experiment.evaluate import evaluate_run
 from rlhf_lab.experiment.evaluate_again import send_evaluation
+from rlhf_lab.experiment.evaluate_beside import EvaluationBeside
 from rlhf_lab.experiment.fork_past import Fork, Past
 from rlhf_lab.experiment.fork_training import state_at, train_past
 from rlhf_lab.experiment.model_card import write_card
@@ -58,7 +59,7 @@ def train(
     `output.resume=true`. may_make: whether artifacts that the run was made from before, and that
     are gone, are made again.
     """
-    preload_generators(config)
+    preload_processes(config)
     loader = loader or PolicyLoader()
     own = own_products(config, may_make)
     stages = Artifacts(config, console, loader, own)
@@ -103,9 +104,9 @@ def train_in(
     return folder
 
 
-def preload_generators(config: Config) -> None:
-    """Begin the imports of generator processes now, beside the work before they start."""
-    if config.mode.executor is ExecutorKind.process:
+def preload_processes(config: Config) -> None:
+    """Begin the imports of other processes now, beside the work before they start."""
+    if config.mode.executor is ExecutorKind.process or config.eval.every:
         forkserver.warm()
 
 
@@ -127,14 +128,24 @@ def finish_run(
         code = short_commit(record.manifest)
         facts = {**facts, "run_id": record.manifest["run_id"], "commit": code}
         fork = facts.get("fork", Fork())
-        with stop.deferred():
-            begun = train_past(
-                fork, config, folder, console, facts, loader, stages, lambda: stop.is_requested
-            )
-            record.update(**begun)
-            weights = train_policy(
-                config, sources, record, fork, console, facts, loader, lambda: stop.is_requested
-            )
+        with EvaluationBeside(config, sources, folder, console.print) as beside:
+            with stop.deferred():
+                begun = train_past(
+                    fork, config, folder, console, facts, loader, stages, lambda: stop.is_requested
+                )
+                record.update(**begun)
+                output = FolderOutput(config, folder, console, facts, beside.offer)
+                weights = train_policy(
+                    config,
+                    sources,
+                    record,
+                    fork,
+                    output,
+                    console,
+                    loader,
+                    lambda: stop.is_requested,
+                )
+            beside.finish()
         if weights.version < rounds:
             validate_version(config, sources, loader, folder, console, weights.version)
             console.print(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
@@ -147,8 +158,8 @@ def finish_run(
         digest = weights_digest(weights)
         record.update(weights_digest=digest, records=records, checkpoints=states, **ideal)
     validate_version(config, sources, loader, folder, console, rounds)
-    if config.eval.snapshots:
-        rows = evaluate_run(config, sources, loader, folder, console)
+    if config.eval.versions(rounds):
+        rows = evaluate_run(config, sources, loader, folder, console, keeps_known=True)
         send_evaluation(config, folder, "train", rows, console)
     write_card(config, folder, folder / runs.POLICY, rounds)
     return "finished"
@@ -159,15 +170,14 @@ def train_policy(
     sources: Sources,
     record: RunDirectory,
     fork: Fork,
+    output: FolderOutput,
     console: Console,
-    facts: Record,
     loader: PolicyLoader,
     should_stop: Callable[[], bool],
 ) -> Weights:
     """Train into the run's folder, and save the policy if the run came to its end. Returns the last
     weights."""
     folder = record.folder
-    output = FolderOutput(config, folder, console, facts)
     release_unused()
     model, tokenizer = loader.take(sources.policy, config.seed)
     settings = generation_settings(config)

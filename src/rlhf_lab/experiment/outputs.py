@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.runs.atomic_folder import atomic_file, remove_drafts
 from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, ROLLOUTS, SCHEDULE, TIMELINE, VALIDATION
 from rlhf_lab.runs.jsonl import read_rows
@@ -45,15 +46,21 @@ class FolderOutput:
     the config names.
 
     facts: `resolved`, the config as plain data for the trackers that record it, `run_id`, and the
-    `commit` of the code.
+    `commit` of the code. kept(version): called when a version is in its file.
     """
 
     def __init__(
-        self, config: Config, folder: Path, console: Console, facts: Mapping[str, Any]
+        self,
+        config: Config,
+        folder: Path,
+        console: Console,
+        facts: Mapping[str, Any],
+        kept: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._config = config
         self._folder = folder
         self._console = console
+        self._kept = kept
         self._run = TrackedRun(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
         refuse_occupied(folder)
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.checkpoint, RECORDS)
@@ -75,7 +82,7 @@ class FolderOutput:
             hooks = Hooks(
                 log=logger(trackers, bar),
                 record=recorder(folder, stack),
-                save=saver(folder, kept_versions(config)),
+                save=saver(folder, kept_versions(config), self._kept),
                 keep_batch=batch_keeper(folder),
                 enter=bar.enter,
                 keep_samples=sample_keeper(config, folder, trackers, stack),
@@ -147,7 +154,7 @@ def sample_keeper(
 
 
 def kept_versions(config: Config) -> set[int]:
-    """The versions that will be read again: those of eval.snapshots, where the run pauses, and the
+    """The versions that will be read again: those that are evaluated, where the run pauses, and the
     last one if it is to be validated."""
     rounds = config.run.num_rounds
     versions = set(config.eval.versions(rounds))
@@ -158,15 +165,18 @@ def kept_versions(config: Config) -> set[int]:
     return versions
 
 
-def saver(folder: Path, keep: set[int]) -> Callable[[Weights], None]:
-    """Keep the versions that will be evaluated."""
-    (folder / "weights").mkdir(exist_ok=True)
+def saver(folder: Path, keep: set[int], kept: Callable[[int], None]) -> Callable[[Weights], None]:
+    """Keep the versions that will be evaluated, each as a file that appears whole."""
+    weights_folder = folder / WEIGHTS
+    weights_folder.mkdir(exist_ok=True)
+    remove_drafts(weights_folder)
 
     def save(weights: Weights) -> None:
-        if weights.version in keep:
-            save_file(
-                dict(weights.state), folder / "weights" / f"{weights.version:06d}.safetensors"
-            )
+        if weights.version not in keep:
+            return
+        with atomic_file(weights_folder / f"{weights.version:06d}.safetensors") as draft:
+            save_file(dict(weights.state), draft)
+        kept(weights.version)
 
     return save
 

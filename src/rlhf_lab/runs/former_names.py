@@ -27,6 +27,8 @@ ADDED: dict[str, Any] = {
     "deterministic": False,
     "stage_seed": 0,
     "eval.last_prompts": 0,
+    "eval.every": 0,
+    "eval.device": "auto",
     "tracker.samples": 2,
     "eval.tasks": [],
     "eval.tasks_folder": "",

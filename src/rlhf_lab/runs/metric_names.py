@@ -241,6 +241,7 @@ EVALUATION = tuple(
         ("eval/samples", "", "Samples per prompt."),
         ("eval/split", "", "The split that prompts come from."),
         ("eval/options", "", "The evaluation's name: `quick`, `full`."),
+        ("eval/digest", "", "Of the weights and of the options that decide the row."),
         ("eval/generated_tokens", TOKENS, "Tokens that the evaluation generated."),
         ("timing/seconds", SECONDS, "What the evaluation took."),
         ("timing/samples_per_second", "samples a second", "Its speed."),

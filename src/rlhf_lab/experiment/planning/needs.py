@@ -114,7 +114,7 @@ def run_disk(config: Config) -> Iterator[Need]:
         weights = KEPT_BYTES * parameters_of(config, config.model)
         kept = len(config.eval.versions(rounds))
         saved = len(list(Path(config.output.dir).glob("weights/*"))) if config.output.dir else 0
-        keys = f"eval.snapshots={config.eval.snapshots}"
+        keys = f"eval.snapshots={config.eval.snapshots} eval.every={config.eval.every}"
         yield Need(keys, "the kept weights", max(0, kept - saved) * weights)
         every = config.checkpoint.keep_every
         states = (rounds - 1) // every if every else 0
@@ -145,7 +145,7 @@ def stage_rows(config: Config) -> Iterator[Need]:
 
 def evaluates(config: Config) -> bool:
     """Whether the run's judge scores saved weights."""
-    return bool(config.eval.snapshots) or config.eval.validate is not Validate.none
+    return bool(config.eval.versions(1)) or config.eval.validate is not Validate.none
 
 
 def makes_labels(config: Config) -> bool:

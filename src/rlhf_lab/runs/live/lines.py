@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rlhf_lab.runs.live.progress import TRAIN, Progress
+from rlhf_lab.runs.live.scores import Scores
 from rlhf_lab.runs.live.state import LiveState
 from rlhf_lab.runs.live.texts import count_text, number_text, numbers_text, seconds_text, share_text
 from rlhf_lab.types.data import Clock
@@ -85,12 +86,14 @@ def run_line(state: LiveState) -> str:
 
 
 def measures(state: LiveState) -> str:
-    """`reward 0.512  KL 3.1  lag 5.5 updates  waiting trainer 2% generator 53%  1234 tokens/s`."""
+    """`reward 0.512  KL 3.1  win-rate 0.61 (version 8)  lag 5 updates  waiting trainer 2%`."""
     parts = []
     if state.reward is not None:
         parts.append(f"reward {number_text(state.reward)}")
     if state.kl is not None:
         parts.append(f"KL {number_text(state.kl)}")
+    if state.scores.name:
+        parts.append(f"{state.scores.name} {score_text(state.scores)}")
     if state.lag_updates:
         parts.append(f"lag {number_text(mean_lag(state.lag_updates))} updates")
     if waits := waiting_text(state):
@@ -98,6 +101,11 @@ def measures(state: LiveState) -> str:
     if state.generated_per_second is not None:
         parts.append(f"{count_text(state.generated_per_second)} tokens/s")
     return "  ".join(parts)
+
+
+def score_text(scores: Scores) -> str:
+    """`0.654 (version 8)`, of the newest version that is evaluated."""
+    return f"{number_text(scores.values[-1])} (version {scores.versions[-1]})"
 
 
 def waiting_text(state: LiveState) -> str:

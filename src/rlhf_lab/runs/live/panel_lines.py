@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlhf_lab.runs.live.lines import mean_lag
+from rlhf_lab.runs.live.lines import mean_lag, score_text
 from rlhf_lab.runs.live.rows import Row
 from rlhf_lab.runs.live.state import LiveState
 from rlhf_lab.runs.live.texts import (
@@ -51,6 +51,11 @@ def trainer_lines(state: LiveState, rows: Sequence[Row]) -> list[Line]:
         if value is not None and last is not None:
             text = f"{number_text(value)} (last {number_text(last)})"
             lines.append((name, text, curve(rows, key)))
+    if state.scores.name:
+        values = state.scores.values
+        lines.append(
+            (state.scores.name, score_text(state.scores), values if len(values) > 1 else ())
+        )
     if state.entropy is not None:
         text = f"{number_text(state.entropy)} nats/token"
         lines.append(("entropy", text, curve(rows, "entropy")))

@@ -1,7 +1,7 @@
 """The state of a run as its files show it now: the one source of every live view.
 
-`RunFollower` reads manifest.json, progress.json, metrics.jsonl and samples.jsonl of a run that this
-or another process writes. It never raises at files that are damaged or half written.
+`RunFollower` reads manifest.json, progress.json, metrics.jsonl, evals.jsonl and samples.jsonl of a
+run that this or another process writes. It never raises at files that are damaged or half written.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rlhf_lab.runs.live.facts import elapsed, events, facts_of
 from rlhf_lab.runs.live.progress import PROGRESS, TRAIN, Progress, read_progress
 from rlhf_lab.runs.live.rows import Row, RowFile
 from rlhf_lab.runs.live.sample import LastSample, Sample
+from rlhf_lab.runs.live.scores import ScoreFile, Scores
 from rlhf_lab.runs.live.window import Window, shares
 from rlhf_lab.runs.manifest import error_of, read_manifest, state_in
 from rlhf_lab.runs.reading import Unreadable
@@ -37,6 +38,7 @@ class LiveState:
     trainer_waiting, generator_waiting: shares of the window's wall-clock; without generators beside
     the trainer both are None, and generating and training are shares of the trainer's time.
     generated_per_second, trained_per_second: tokens. lag_rounds, lag_updates: samples by lag.
+    scores: of the versions that are evaluated so far.
     """
 
     name: str
@@ -76,6 +78,7 @@ class LiveState:
     training: float | None = None
     generated_per_second: float | None = None
     trained_per_second: float | None = None
+    scores: Scores = field(default_factory=Scores)
     events: tuple[str, ...] = ()
     sample: Sample | None = None
 
@@ -96,6 +99,7 @@ class RunFollower:
         self._now = now
         self._file = RowFile(folder)
         self._sample = LastSample(folder)
+        self._scores = ScoreFile(folder)
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -132,6 +136,7 @@ class RunFollower:
             elapsed=elapsed(manifest, state, self._now()),
             silent=0.0 if progress else self._silent(),
             sample=self._sample.read(),
+            scores=self._scores.read(),
             events=events(manifest, rows, current, self._file.num_damaged),
             **self._numbers(manifest, rows, state),
         )

@@ -89,6 +89,7 @@ def rung_overrides(options: SearchOptions, pause: int, num_rounds: int) -> list[
     return [
         f"checkpoint.pause_round={pause if pause < num_rounds else 0}",
         "eval.snapshots=0",
+        "eval.every=0",
         f"eval.validate={validate}",
         *options.tuning_overrides,
     ]
