@@ -28,7 +28,7 @@ def test_what_is_probably_a_mistake_is_reported_once(
 ) -> None:
     logged: list[tuple[dict[str, Any], int]] = []
     lines: list[str] = []
-    config = config_of("task=prompts", "task.path=x.jsonl", "reward=task_rule")
+    config = config_of("task=prompts", "task.path=x.jsonl", "task.chat=false", "reward=task_rule")
     log = RoundWarnings(lambda *row: logged.append(row), config, lines.append)
     rows = [*({metric: share} for share in shares), {"other": 1.0}]
     for round_, row in enumerate(rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.experiment.build_prompts import prompt_renderer
+from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
 from rlhf_lab.tasks.hub import read_hub
 from rlhf_lab.tasks.own_prompts import OwnPrompts, SplitBy
@@ -300,3 +302,23 @@ def test_gsm8k_is_read_as_prompts_and_keeps_its_own_test_split() -> None:
     assert abs(sizes[Split.validation] - 747) < 80
     first = task.examples(Split.test)[0]
     assert first.hidden["answer"] == first.reference and "####" in first.reference
+
+
+def test_a_plain_prompt_is_a_chat_where_the_tokenizer_has_a_template() -> None:
+    plain = Example("row/1", "w1 w2", "w3")
+    asked = replace(plain, messages=(("user", "w1 w2"),))
+    instruct, base = tokenizer(), tokenizer(template="")
+    for value, is_chat in (("auto", True), (True, False), ("false", False)):
+        form = chat.form_of(OwnPrompts(path="x.jsonl", chat=value))
+        seen = asked if is_chat else plain
+        assert chat.encode(instruct, form, plain) == chat.encode(instruct, chat.OWN_FORM, seen)
+        assert chat.answer_tokens(instruct, form, plain, "w3") == chat.answer_tokens(
+            instruct, chat.OWN_FORM, seen, "w3"
+        )
+        assert chat.encode(base, form, plain) == chat.encode(base, chat.OWN_FORM, plain)
+    # With true the rows themselves are chats, and a template of texts excludes both.
+    columns = {value: OwnPrompts(path="x.jsonl", chat=value).columns for value in chat.CHAT}
+    assert [columns[value].is_chat for value in chat.CHAT] == [False, True, False]
+    assert not chat.form_of(OwnPrompts(path="x.jsonl", template="Q: {prompt}")).takes_plain
+    with pytest.raises(UserError, match=r"task\.chat=maybe"):
+        OwnPrompts(path="x.jsonl", chat="maybe")

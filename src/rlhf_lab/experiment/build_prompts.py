@@ -127,6 +127,20 @@ def build_eval_prompts(config: Config, tokenizer: Any, num: int) -> list[Prompt]
     return [stream[index] for index in range(min(num, len(stream)))]
 
 
+def chat_note(config: Config, tokenizer: Any) -> str:
+    """That plain prompts are read as chats, where task.chat=auto decides so; "" elsewhere."""
+    form = chat.form_of(config.task)
+    if not form.takes_plain:
+        return ""
+    first = config.task.examples(Split.train)[0]
+    if first.messages or not chat.turns_of(tokenizer, form, first):
+        return ""
+    return (
+        "task.chat=auto: a prompt is a user's message in the model's chat template; "
+        "task.chat=false reads it as it is"
+    )
+
+
 def stream_of(
     examples: Sequence[Example], config: Config, tokenizer: Any, purpose: str, shuffle: bool
 ) -> PromptStream:
@@ -134,7 +148,7 @@ def stream_of(
     if len(examples):
         form = chat.form_of(config.task)
         chat.check_end(tokenizer, form, examples[0])
-        if reads_reference_tokens(config) and examples[0].messages:
+        if reads_reference_tokens(config) and chat.turns_of(tokenizer, form, examples[0]):
             # Evaluation would find it after the last step.
             chat.answer_tokens(tokenizer, form, examples[0], examples[0].reference)
         check_turns(config.task, tokenizer, examples[0])

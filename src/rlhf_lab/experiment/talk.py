@@ -12,6 +12,7 @@ from rlhf_lab.experiment.export import chosen_version, policy_of
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.run_products import products_of
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.tasks import chat
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Prompt
@@ -35,7 +36,8 @@ def talk(
     generator = build_generator(config, policy, tokenizer, "chat", temperature, max_tokens)
     weights = Weights(number, dict(policy.named_parameters()))
     read = prompt_reader(config.task, tokenizer)
-    is_chat = bool(config.task.examples(config.eval.split)[0].messages)
+    first, form = config.task.examples(config.eval.split)[0], chat.form_of(config.task)
+    is_chat = bool(chat.turns_of(tokenizer, form, first))
     turns: tuple[tuple[str, str], ...] = ()
     for count, line in enumerate(lines):
         text = line.strip()

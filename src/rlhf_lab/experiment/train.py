@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from rlhf_lab.experiment.build_engine import EngineJob, build_value_model, engine_job
-from rlhf_lab.experiment.build_prompts import functions_of
+from rlhf_lab.experiment.build_prompts import chat_note, functions_of
 from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
 from rlhf_lab.experiment.checks import warnings
@@ -92,8 +92,9 @@ def learn(
         report(f"warning: {warning}")
     for function in functions_of(config):
         report(function.note)
-    if advice := idle_cores(config, model):
-        report(advice)
+    for note in (chat_note(config, tokenizer), idle_cores(config, model)):
+        if note:
+            report(note)
     pipe = build_pipeline(config, sources, model, tokenizer, report, should_stop)
     start = state(output.checkpoints.newest(pipe.chunk, report, pipe.restore_prompts))
     begin = start.round if start else 0

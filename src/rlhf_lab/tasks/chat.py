@@ -25,6 +25,9 @@ OWN_ARGUMENTS = (
 )
 # Those that transformers passes on under a name that it makes itself.
 MADE_ARGUMENTS = ("tools", "documents")
+# task.chat: what a plain prompt is.
+AUTO = "auto"
+CHAT = (AUTO, "true", "false")
 # Characters that a refusal shows on both sides of a place.
 SHOWN = 40
 # The day that templates print, in the forms that they may ask for.
@@ -35,10 +38,12 @@ DATE_FORMS = "%-d %-m %-H %-I %-M %d %m %Y %y %B %b %A %a %H %I %M %S %p %j %F %
 @dataclass(frozen=True)
 class ChatForm:
     """How chats are rendered. template: a file, or empty for the tokenizer's own. arguments: of
-    the template, such as enable_thinking."""
+    the template, such as enable_thinking. takes_plain: a plain prompt is a user's message where the
+    tokenizer has a template."""
 
     template: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    takes_plain: bool = False
 
 
 # The tokenizer's own template.
@@ -49,7 +54,9 @@ Form = ChatForm | str
 
 def form_of(task: Any) -> ChatForm:
     """How a task renders chats; examples of tasks without these options are none."""
-    return ChatForm(getattr(task, "chat_template", ""), getattr(task, "chat_arguments", {}))
+    takes_plain = getattr(task, "chat", "") == AUTO and not getattr(task, "template", "")
+    arguments = getattr(task, "chat_arguments", {})
+    return ChatForm(getattr(task, "chat_template", ""), arguments, takes_plain)
 
 
 def require_arguments(arguments: Mapping[str, Any]) -> None:
@@ -62,17 +69,27 @@ def require_arguments(arguments: Mapping[str, Any]) -> None:
             )
 
 
+def turns_of(tokenizer: Any, form: Form, example: Example) -> Messages:
+    """The messages of a prompt that a template renders; none of a prompt that is read as it is."""
+    form = form if isinstance(form, ChatForm) else ChatForm(form)
+    has_template = bool(form.template or tokenizer.chat_template)
+    if example.messages or not (form.takes_plain and has_template):
+        return example.messages
+    return (("user", example.prompt),)
+
+
 def text(tokenizer: Any, form: Form, example: Example) -> str:
     """The text that a model reads: the prompt's messages in the template, or its plain text."""
-    if not example.messages:
+    turns = turns_of(tokenizer, form, example)
+    if not turns:
         return example.prompt
-    return rendered(tokenizer, form, example, example.messages, is_open=True)
+    return rendered(tokenizer, form, example, turns, is_open=True)
 
 
 def encode(tokenizer: Any, form: Form, example: Example) -> list[int]:
     """The tokens of `text`. Special tokens of a chat are those that its template writes."""
     frame, whole = TextFrame(tokenizer), text(tokenizer, form, example)
-    return frame.chat(whole) if example.messages else frame.row(whole)
+    return frame.chat(whole) if turns_of(tokenizer, form, example) else frame.row(whole)
 
 
 def answer_tokens(tokenizer: Any, form: Form, example: Example, answer: str) -> list[int]:
@@ -82,11 +99,11 @@ def answer_tokens(tokenizer: Any, form: Form, example: Example, answer: str) -> 
     of the answer, and more than the end token behind it. Raises UserError where the rendered prompt
     is not how the rendered chat begins, and where no end token follows the answer.
     """
-    frame = TextFrame(tokenizer)
-    if not example.messages:
+    frame, turns = TextFrame(tokenizer), turns_of(tokenizer, form, example)
+    if not turns:
         return [*frame.inside(answer), frame.end]
     prompt = text(tokenizer, form, example)
-    messages = [*example.messages, ("assistant", answer)]
+    messages = [*turns, ("assistant", answer)]
     whole = rendered(tokenizer, form, example, messages, is_open=False)
     start, tokens = frame.chat(prompt), frame.chat(whole)
     behind = whole.removeprefix(prompt)
@@ -108,10 +125,10 @@ def answer_tokens(tokenizer: Any, form: Form, example: Example, answer: str) -> 
 def end_of_answers(tokenizer: Any, form: Form, example: Example) -> int:
     """The token that ends an answer to an example. Raises UserError for a template that writes no
     end token: a model trained with it would not stop."""
-    frame = TextFrame(tokenizer)
-    if not example.messages:
+    frame, turns = TextFrame(tokenizer), turns_of(tokenizer, form, example)
+    if not turns:
         return frame.end
-    answered = [*example.messages, ("assistant", ANSWER)]
+    answered = [*turns, ("assistant", ANSWER)]
     whole = rendered(tokenizer, form, example, answered, is_open=False)
     ending = whole.rpartition(ANSWER)[2]
     found = frame.cut(frame.inside(ending))
@@ -126,7 +143,8 @@ def end_by_next(tokenizer: Any, form: Form, example: Example) -> list[int]:
     """The end token with which a template begins the message behind an answer; [] if it begins with
     none. So GLM ends answers: the marker of the next role is an end token."""
     frame = TextFrame(tokenizer)
-    messages = [*example.messages, ("assistant", ANSWER), ("user", NEXT)]
+    turns = turns_of(tokenizer, form, example)
+    messages = [*turns, ("assistant", ANSWER), ("user", NEXT)]
     whole = rendered(tokenizer, form, example, messages, is_open=False)
     between = whole.rpartition(NEXT)[0].rpartition(ANSWER)[2]
     found = frame.cut(frame.inside(between))
@@ -136,7 +154,7 @@ def end_by_next(tokenizer: Any, form: Form, example: Example) -> list[int]:
 def check_end(tokenizer: Any, form: Form, example: Example) -> None:
     """Refuse a template that ends answers with no end token, and arguments that it does not
     read. Raises UserError."""
-    if not example.messages:
+    if not turns_of(tokenizer, form, example):
         return
     end_of_answers(tokenizer, form, example)
     if isinstance(form, ChatForm):

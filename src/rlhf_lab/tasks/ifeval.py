@@ -89,7 +89,7 @@ class IFEval(OwnPrompts):
             "",
             (NAMES, ARGUMENTS),
             self.template,
-            self.chat,
+            self.chat == "true",
             unchecked=self.unchecked,
         )
 

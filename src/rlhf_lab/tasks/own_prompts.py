@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
+from rlhf_lab.tasks.chat import AUTO, CHAT
 from rlhf_lab.tasks.hub import digest_of, split_files
 from rlhf_lab.tasks.prompt_columns import Columns, load, usual_columns
 from rlhf_lab.tasks.row_splits import Hashing, Naming, Rows, by_column, by_hash
@@ -73,8 +74,12 @@ class OwnPrompts(TaskOptions):
             "template, messages become plain text."
         ),
     )
-    chat: bool = limits.option(
-        False, about="Whether a plain prompt is a user's message in the model's chat template."
+    chat: str = limits.option(
+        AUTO,
+        about=(
+            "Whether a plain prompt is a user's message in the model's chat template: true, false, "
+            "or auto, which asks whether the tokenizer has a template."
+        ),
     )
     chat_template: str = limits.option(
         "", about="File with the Jinja template of prompts; empty takes the tokenizer's own."
@@ -119,6 +124,9 @@ class OwnPrompts(TaskOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "chat", str(self.chat).lower())
+        if self.chat not in CHAT:
+            raise UserError(f"task.chat={self.chat}: choose one of {', '.join(CHAT)}")
         if self.template:
             require_placeholder(self.template, "{prompt}")
         if not self.prompt:
@@ -151,7 +159,7 @@ class OwnPrompts(TaskOptions):
     def columns(self) -> Columns:
         """The columns that options name, and others by their usual names."""
         hidden = tuple(self.hidden)
-        named = Columns(self.prompt, self.reference, hidden, self.template, self.chat)
+        named = Columns(self.prompt, self.reference, hidden, self.template, self.chat == "true")
         if not self.path:
             return named
         return usual_columns(self.path, self.train_split, self.hub_config, named)

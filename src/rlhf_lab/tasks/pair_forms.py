@@ -72,7 +72,7 @@ class PromptForm:
 
 def form_of(task: Any) -> PromptForm:
     """That of a task; tasks without these options show prompts as they are."""
-    return PromptForm(bool(getattr(task, "chat", False)), messages_template(task))
+    return PromptForm(getattr(task, "chat", "") in (True, "true"), messages_template(task))
 
 
 def messages_template(task: Any) -> str:
