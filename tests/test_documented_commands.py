@@ -25,7 +25,7 @@ from hydra.core.plugins import Plugins
 from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
-from rlhf_lab.cli import launch, sweep
+from rlhf_lab.cli import launch, plan, sweep
 from rlhf_lab.cli.command import MULTIRUN, OptionsCommand
 from rlhf_lab.cli.main import COMMANDS, run_command
 from rlhf_lab.experiment.checks import check, check_data
@@ -263,7 +263,11 @@ def require_a_run(name: str, arguments: Sequence[str], overrides: Sequence[str])
 
 
 def require_parsable(command: OptionsCommand, arguments: Sequence[str]) -> None:
-    """A command's own options; of `launch`, the run that it would start, too."""
+    """A command's own options; of `launch`, the run that it would start, and of `plan`, what it is
+    about, too."""
+    if command is plan.COMMAND:
+        first = [word for word in arguments if not word.startswith("--")][:1]
+        assert "--gpu" in arguments or not any("=" in word for word in first), plan.COMMAND.line
     if LEFT_OUT & set(arguments):
         listed = set(re.findall(r"--[\w-]+", command.help()))
         assert {word for word in arguments if word.startswith("--")} <= listed
