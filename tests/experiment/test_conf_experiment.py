@@ -48,7 +48,7 @@ def test_an_experiment_composes_for_its_layout(name: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     config = typed(composed(f"experiment={name}"))
     check(config, here=False)
-    layout, overrides = launch.read([word for word in command_of(name) if word[0] != "-"])
+    _, overrides = launch.read([word for word in command_of(name) if word[0] != "-"])
     assert overrides == [f"experiment={name}"]
     assert config.engine.dtype == "bfloat16"
 

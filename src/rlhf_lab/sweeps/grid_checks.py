@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.trackers.console import Console
@@ -53,19 +53,18 @@ def set_by(loader: Any, group: str, choice: str) -> Iterator[tuple[str, str]]:
     for default in (file and file.defaults_list) or ():
         if default.is_override():
             group = str(default.group).lstrip("/")
-            yield f"{group}@{default.package}" if default.package else group, str(default.value)
+            yield f"{group}@{default.package!s}" if default.package else group, str(default.value)
     if file:
-        yield from leaves(file.config, "")
+        yield from leaves(OmegaConf.to_container(file.config), "")
 
 
 def leaves(node: Any, key: str) -> Iterator[tuple[str, str]]:
-    """The values of a node by their whole keys."""
-    if not isinstance(node, DictConfig):
+    """The values of plain data by their whole keys."""
+    if not isinstance(node, dict):
         yield key, str(node)
         return
-    for name, value in OmegaConf.to_container(node, resolve=False).items():  # type: ignore[union-attr]
-        inner = OmegaConf.create(value) if isinstance(value, dict) else value
-        yield from leaves(inner, f"{key}.{name}" if key else str(name))
+    for name, value in node.items():
+        yield from leaves(value, f"{key}.{name}" if key else str(name))
 
 
 def values_at(one: Mapping[str, str], key: str) -> tuple[tuple[str, str], ...]:

@@ -140,13 +140,14 @@ class Limited:
         cls._key = key or cls._key
 
     def __post_init__(self) -> None:
-        for column in columns(type(self)):
+        part: type = type(self)
+        for column in columns(part):
             value = getattr(self, column.name)
             if column.choices and not isinstance(value, column.choices):
                 # A name would be compared by `is` with members, and never be any of them.
                 found = member(path_of(self._key, column.name), value, column.choices)
                 object.__setattr__(self, column.name, found)
-        check(self, type(self), self._key)
+        check(self, part, self._key)
 
 
 def member(name: str, value: object, choices: type[Enum]) -> Enum:
