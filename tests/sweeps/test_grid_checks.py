@@ -76,7 +76,7 @@ def test_a_grid_that_overrides_make_larger_is_said_and_needs_to_be_asked_for(
     assert grown("tuned=ppo") == (4, 2)
     assert grown("tuned=ppo", "seed=1,2") == (4, 4)
     assert capsys.readouterr().out == ""
-    for more, size in (("seed=1,2", 8), ("optim.lr=1e-5,1e-4,1e-3", 12)):
+    for more, size in (("seed=1,2", 8), ("run.passes=1,2,4", 12)):
         with pytest.raises(UserError) as refused:
             grown(more)
         assert f"from 4 to {size} jobs by {more}" in str(refused.value)
