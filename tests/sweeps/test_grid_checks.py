@@ -63,10 +63,10 @@ def test_other_overrides_are_not(params: Mapping[str, str], overrides: Sequence[
     check(params, *overrides)
 
 
-def grown(*overrides: str, **options: bool) -> tuple[int, int]:
+def grown(*overrides: str, extend: bool = False, dry: bool = False) -> tuple[int, int]:
     parser = OverridesParser.create()
     grid = grid_of(LADDER, overrides, parser)
-    check_growth(LADDER, grid, parser, SweeperOptions(**options), Console(quiet=False))
+    check_growth(LADDER, grid, parser, SweeperOptions(dry=dry, extend=extend), Console(quiet=False))
     return sizes(LADDER, grid, parser)
 
 
@@ -81,6 +81,6 @@ def test_a_grid_that_overrides_make_larger_is_said_and_needs_to_be_asked_for(
             grown(more)
         assert f"from 4 to {size} jobs by {more}" in str(refused.value)
         assert "hydra.sweeper.extend=true" in str(refused.value)
-        for option in ("extend", "dry"):
-            assert grown(more, **{option: True}) == (4, size)
+        for extend, dry in ((True, False), (False, True)):
+            assert grown(more, extend=extend, dry=dry) == (4, size)
             assert f"from 4 to {size} jobs" in capsys.readouterr().out
