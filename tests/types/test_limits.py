@@ -205,7 +205,7 @@ def test_a_choice_by_its_name_is_its_member_in_every_part_made_in_code() -> None
             assert by_name == outcome(part, column.name, member), (part, column.name)
             if not isinstance(by_name, str):
                 assert getattr(by_name, column.name) is member
-        for other in ("no such choice", None, 7):
+        for other in ("no such choice", None, 7, ["a"]):
             refusal = outcome(part, column.name, other)
             assert f"{column.name}={other}" in refusal
             assert all(member.name in refusal for member in kind)

@@ -32,7 +32,9 @@ def check_choices(
         every = dict.fromkeys((*own.get(swept, ()), *chosen))
         sets = {choice: dict(set_by(loader, swept, choice)) for choice in every}
         for key, value in passed.items():
-            if len({values_at(one, key) for one in sets.values()}) > 1:
+            # The name of a choice says which group options it has, even where it is the only one.
+            compared = chosen if "." in key else tuple(every)
+            if len({values_at(sets[choice], key) for choice in compared}) > 1:
                 alike = [choice for choice, one in sets.items() if one.get(key) == value]
                 raise UserError(
                     f"{key}={value} beside {swept}={','.join(chosen)}: choices of {swept} differ "

@@ -152,8 +152,8 @@ class Limited:
 
 def member(name: str, value: object, choices: type[Enum]) -> Enum:
     """The member of `choices` that a text names. Raises UserError if none has the name."""
-    if value in choices.__members__:
-        return choices[str(value)]
+    if isinstance(value, str) and value in choices.__members__:
+        return choices[value]
     raise UserError(f"{name}={value}: choose one of {', '.join(choices.__members__)}")
 
 
