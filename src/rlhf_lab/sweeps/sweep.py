@@ -48,7 +48,8 @@ def sweep(
     parser = OverridesParser.create(config_loader=context.hydra.config_loader)
     grid = grid_of(params, [*arguments, *overrides_of(context.layout)], parser)
     check_choices(params, grid, parser, context.hydra.config_loader)
-    check_growth(params, grid, parser, options, console)
+    if str(context.config.hydra.job.config_name) != PRIMARY:
+        check_growth(params, grid, parser, options, console)
     folder = folder_of(context, grid)
     set_folder(context, folder)
     jobs = plan_jobs(context, grid, folder, console)
