@@ -383,7 +383,7 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 OWN_RL_SEEDS=1 \
 		OVERRIDES="model=nano_s,nano_m tuned=proximal_rloo $(EIGHT_LATER_SEEDS)"
 	$(MAKE) benchmark-sweep SWEEP=verified_answers_nano LAUNCHER=local
-	$(MAKE) benchmark-sweep SWEEP=compute_optimal_nano LAUNCHER=local \
+	$(MAKE) benchmark-sweep SWEEP=compute_optimal_nano LAUNCHER=local EXTEND=1 \
 		OVERRIDES="compute=sync,async,two_passes model=nano_s run.updates=64 $(EIGHT_SEEDS) seed=1"
 	$(BIN)/python -m rlhf_lab_analysis.benchmark $(BENCHMARK)
 	$(MAKE) sweep SWEEP=staleness_rate_nano LAUNCHER=joblib OVERRIDES="output.root=$(BENCHMARK)_collapses"

@@ -9,6 +9,8 @@ from rlhf_lab_analysis.comparison.cell import part_label
 from rlhf_lab_analysis.comparison.families import NANO
 
 WIN_RATE, GOLD, PROXY, KL = "gold/win_rate", "gold/mean", "proxy/mean", "kl/sft_k1"
+# Measures of how far a policy is from SFT, any of which figures can have as their axis of drift.
+DRIFTS = (KL, "ppl/sft_paper", "ppl/sft_response")
 UPDATES, WALL, DEVICE_HOURS, FLOPS = "x/updates", "x/wall_seconds", "x/device_hours", "x/flops"
 VIRTUAL = "x/virtual_seconds"
 COMPLETIONS, ACCURACY = "x/completions", "accuracy/mean"
@@ -19,6 +21,7 @@ LABELS = {
     ACCURACY: "accuracy",
     KL: "KL to SFT (nats a sequence)",
     "ppl/sft_response": "perplexity under SFT",
+    "ppl/sft_paper": "perplexity under SFT, as in the paper",
     "x/rounds": "rounds",
     UPDATES: "updates",
     "x/prompts": "prompts",

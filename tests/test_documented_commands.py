@@ -15,17 +15,20 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import create_config_search_path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 
 from hydra_plugins.rlhf_lab_plugin.search_sweeper import SearchSweeper
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
-from rlhf_lab.cli import launch, sweep
+from rlhf_lab.cli import launch, plan, sweep
 from rlhf_lab.cli.command import MULTIRUN, OptionsCommand
 from rlhf_lab.cli.main import COMMANDS, run_command
 from rlhf_lab.experiment.checks import check, check_data
@@ -36,7 +39,8 @@ from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.plugins import activate, modules_in
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.kernels import RestartNeeded
-from rlhf_lab.sweeps.grid import grid_of
+from rlhf_lab.sweeps.grid import Grid, grid_of
+from rlhf_lab.sweeps.grid_checks import check_choices, sizes
 from rlhf_lab.sweeps.launchers import slurm
 from tests.support.composed import by_hydra, composed
 from tests.support.own_parts import no_plugins
@@ -57,14 +61,20 @@ FILES = (
     ("extending.md", "## Sweeps", "sweeps/mine.yaml"),
 )
 REWARD = "def my_reward(prompt, completion, **_): return 0.0\n\n\nshort = my_reward\n"
+# In the comment of a command that runs some jobs of a sweep.
+PART = "a part of the grid"
 # What a command reads by itself, though it looks like an override.
 OWN_WORDS = {"fork": "round="}
 LEFT_OUT = {"...", "RUNS...", "SOURCE...", "…"}
 
 
 def shown() -> Iterator[tuple[str, ...]]:
-    """The words of each command: lines of code blocks, and code within sentences, which may leave
-    words out."""
+    """The words of each command."""
+    return map(words_of, lines_shown())
+
+
+def lines_shown() -> Iterator[str]:
+    """Each command: lines of code blocks, and code within sentences, which may leave words out."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
@@ -73,7 +83,7 @@ def shown() -> Iterator[tuple[str, ...]]:
         lines += [f"{code} ..." for code in re.findall(r"`([^`\n]+)`", prose)]
         for line in lines:
             if line.lstrip().startswith(tuple(f"{program} " for program in PROGRAMS)):
-                yield words_of(line)
+                yield line
 
 
 def words_of(line: str) -> tuple[str, ...]:
@@ -123,6 +133,18 @@ def test_documented_targets_of_make_are_accepted() -> None:
     targets = {word for words in COMMANDS_SHOWN if is_bare_target(words) for word in words[1:]}
     # Its sweeps are composed by tests/analysis/benchmark/test_kept_tables.py.
     accept(["make", *sorted(targets - {"benchmark"})])
+
+
+@pytest.mark.parametrize("line", [line for line in lines_shown() if PART in line])
+def test_a_part_of_a_grid_has_fewer_jobs_than_the_whole(line: str) -> None:
+    for _, *arguments in recipe(words_of(line)[1:]):
+        flags = sweep.flags_of([word for word in arguments if word != "sweep"])
+        before, after = sweep_shown(flags, [word for word in flags if "=" in word]).sizes
+        assert after < before
+
+
+def test_pages_show_a_part_of_a_grid() -> None:
+    assert any(PART in line for line in lines_shown())
 
 
 def write_files(folder: Path) -> None:
@@ -265,7 +287,11 @@ def require_a_run(name: str, arguments: Sequence[str], overrides: Sequence[str])
 
 
 def require_parsable(command: OptionsCommand, arguments: Sequence[str]) -> None:
-    """A command's own options; of `launch`, the run that it would start, too."""
+    """A command's own options; of `launch`, the run that it would start, and of `plan`, what it is
+    about, too."""
+    if command is plan.COMMAND:
+        first = [word for word in arguments if not word.startswith("--")][:1]
+        assert "--gpu" in arguments or not any("=" in word for word in first), plan.COMMAND.line
     if LEFT_OUT & set(arguments):
         listed = set(re.findall(r"--[\w-]+", command.help()))
         assert {word for word in arguments if word.startswith("--")} <= listed
@@ -273,7 +299,8 @@ def require_parsable(command: OptionsCommand, arguments: Sequence[str]) -> None:
     options = command.parser().parse_intermixed_args(arguments)
     if command is launch.COMMAND:
         layout, shared = launch.read(options.words)
-        refuse_none([*shared, "generator=vllm_server"], layout.trainers)
+        chosen = launch.with_engine(shared, layout.trainers)
+        refuse_none([*chosen, "generator=vllm_server"], layout.trainers)
 
 
 def refuse_none(overrides: Sequence[str], num_trainers: int = 1) -> None:
@@ -284,12 +311,26 @@ def refuse_none(overrides: Sequence[str], num_trainers: int = 1) -> None:
         check_trainers(config, num_trainers)
 
 
-def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
-    """The first and the last job of a sweep are not refused; the whole grids of sweeps/ are
-    composed elsewhere."""
-    for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher):
-        Plugins.instance().register(plugin)
-    slurm.register()
+@dataclass(frozen=True)
+class ShownSweep:
+    """A sweep as a page shows it. params: the swept keys of its file. of_hydra: overrides that are
+    not of its jobs."""
+
+    folder: Path
+    name: str
+    parts: str
+    params: Mapping[str, str]
+    grid: Grid
+    of_hydra: list[str]
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Jobs of its file, and of what is shown."""
+        return sizes(self.params, self.grid, OverridesParser.create())
+
+
+def sweep_shown(arguments: Sequence[str], overrides: Sequence[str]) -> ShownSweep:
+    """The sweep that is run by these arguments."""
     folder, name = conf_folder(), "config"
     if "--config-name" in arguments:
         folder, name = ROOT / "sweeps", arguments[list(arguments).index("--config-name") + 1]
@@ -300,12 +341,28 @@ def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
     of_hydra = [word for word in overrides if "hydra." in word or "hydra/" in word]
     of_jobs = [word for word in overrides if word not in of_hydra]
     grid = grid_of(params, of_jobs, OverridesParser.create())
+    return ShownSweep(folder, name, parts, params, grid, of_hydra)
+
+
+def require_a_sweep(arguments: Sequence[str], overrides: Sequence[str]) -> None:
+    """The first and the last job of a sweep are not refused, nor is its grid; the whole grids of
+    sweeps/ are composed elsewhere."""
+    for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher):
+        Plugins.instance().register(plugin)
+    slurm.register()
+    found = sweep_shown(arguments, overrides)
+    folder, name, parts, grid = found.folder, found.name, found.parts, found.grid
     first, *_, last = [next(grid.points()), *grid.points()]
     for point in (first, last):
         values = [f"{key}={value}" for key, value in point.items()]
         check(typed(composed(parts, *grid.fixed, *values, name=name, folder=folder)))
-    if of_hydra:
-        by_hydra(folder, name, [parts, *grid.fixed, *of_hydra], hydra=True)
+    if found.of_hydra:
+        by_hydra(folder, name, [parts, *grid.fixed, *found.of_hydra], hydra=True)
+    if found.params:
+        before, after = found.sizes
+        assert after <= before or "hydra.sweeper.extend=true" in found.of_hydra, (before, after)
+        loader = ConfigLoaderImpl(create_config_search_path(f"file://{folder}"))
+        check_choices(found.params, grid, OverridesParser.create(), loader)
 
 
 def searched(overrides: Sequence[str], is_own: bool) -> str:

@@ -21,7 +21,7 @@ from rlhf_lab_analysis.packages.option import add_with, beside
 from rlhf_lab_analysis.tables.gather import read
 from rlhf_lab_analysis.tables.summary import printable
 from rlhf_lab_analysis.tables.table import make_tables
-from rlhf_lab_analysis.words import WIN_RATE
+from rlhf_lab_analysis.words import DRIFTS, KL, WIN_RATE
 
 
 def parser() -> argparse.ArgumentParser:
@@ -42,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, default=Path("figures"), help="folder (default: figures)")
     add("--only", nargs="+", default=[], metavar="NAME", help="these figures alone")
     add("--formats", default="png,pdf,svg", help="of png, pdf, svg (default: all)")
+    add("--drift", default=KL, choices=DRIFTS, help="drift of the paper's figures (default: KL)")
     add("--cache", type=Path, help="folder to keep what wandb's server sent")
     add_with(parser)
     add("--list", action="store_true", help="name all figures and what they show")
@@ -68,14 +69,14 @@ def draw_all(
 ) -> None:
     """Draw what can be drawn, then name or count the rest. Raises UserError if nothing can."""
     names = options.only or list(FIGURES)
-    lacking = {name: text for name in names if (text := missing(name, selection))}
+    lacking = {name: text for name in names if (text := missing(name, selection, options.drift))}
     if len(lacking) == len(names):
         report_lacking(lacking, True, console)
         raise UserError("no figure can be drawn of these runs: the lines above name what they lack")
     options.out.mkdir(parents=True, exist_ok=True)
     for name in names:
         if name not in lacking:
-            pages = draw_pages(name, selection)
+            pages = draw_pages(name, selection, options.drift)
             for place, drawn in enumerate(pages):
                 save(drawn, options.out / page_name(name, place), formats)
             warnings = len({text for drawn in pages for text in drawn.warnings})

@@ -25,6 +25,7 @@ from rlhf_lab_analysis.figures.requirement import Choice, choose
 from rlhf_lab_analysis.figures.style import on_paper
 from rlhf_lab_analysis.shown_runs import left_out_text
 from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import KL
 
 # Inches of a page's height, without its margins and caption.
 PAGE = 9.2
@@ -48,9 +49,9 @@ FIGURES: Mapping[str, FigureSpec] = {
 }
 
 
-def missing(name: str, selection: Selection) -> str:
+def missing(name: str, selection: Selection, drift: str = KL) -> str:
     """What these runs lack for a figure; empty if it can be drawn."""
-    return choice_of(spec_of(name), selection).missing
+    return choice_of(spec_of(name).by(drift), selection).missing
 
 
 def best_of(name: str, selections: Sequence[Selection]) -> Selection | None:
@@ -78,9 +79,10 @@ def draw_selection(name: str, selection: Selection) -> DrawnFigure:
         return with_left_out(spec.draw(choice.families).build(spec.caption), choice)
 
 
-def draw_pages(name: str, selection: Selection) -> list[DrawnFigure]:
-    """The figure on as many pages as its rows of panels take."""
-    spec = spec_of(name)
+def draw_pages(name: str, selection: Selection, drift: str = KL) -> list[DrawnFigure]:
+    """The figure on as many pages as its rows of panels take. drift: the measure on its axes of
+    drift."""
+    spec = spec_of(name).by(drift)
     choice = choice_of(spec, selection)
     if choice.missing:
         raise UserError(f"{name}: {choice.missing}")

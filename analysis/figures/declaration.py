@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.requirement import Requirement
+from rlhf_lab_analysis.words import KL, label
 
-Draw: TypeAlias = Callable[[Sequence[Family]], FigureBuilder]
+# The argument by which a function draws another measure of drift than KL.
+DRIFT = "drift"
+# Of the families, and of the drift where a figure has such an axis.
+Draw: TypeAlias = Callable[..., FigureBuilder]
 PageOf: TypeAlias = Callable[[Family], Hashable]
 
 
@@ -28,6 +34,19 @@ class FigureSpec:
     draw: Draw
     beside: tuple[str, ...] = ()
     page_of: PageOf | None = None
+
+    def by(self, drift: str) -> FigureSpec:
+        """The same with another measure of drift than KL, where it draws one."""
+        if drift == KL or DRIFT not in inspect.signature(self.draw).parameters:
+            return self
+        metrics = tuple(drift if name == KL else name for name in self.needs.metrics)
+        draw: Any = functools.partial(self.draw, drift=drift)
+        return replace(
+            self,
+            caption=self.caption.replace("KL", label(drift)),
+            needs=replace(self.needs, metrics=metrics),
+            draw=draw,
+        )
 
 
 DECLARED: dict[str, FigureSpec] = {}

@@ -15,7 +15,7 @@ from rlhf_lab_analysis.figures.paired import paired_band
 from rlhf_lab_analysis.figures.primitives import band_curve, end_point, outer, path
 from rlhf_lab_analysis.figures.style import DOUBLE, ROW, SINGLE, SMALL_ROW, page, plain
 from rlhf_lab_analysis.sources.conditions import LETTERS, PARTS
-from rlhf_lab_analysis.words import KL, in_words, short_label
+from rlhf_lab_analysis.words import DRIFTS, in_words, short_label
 
 # Of a title, which begins at its panel and may go on above those beside it.
 LETTERS_AN_INCH = 12
@@ -42,14 +42,14 @@ def grid(
     title: Sequence[str] = ("task", "model"),
     paired: Pair | None = None,
 ) -> FigureBuilder:
-    """A row of panels for each family: paths where x is a KL, else curves with bands. paired: axes
-    of one more panel, of differences from the freshest condition."""
+    """A row of panels for each family: paths where x is a drift, else curves with bands. paired:
+    axes of one more panel, of differences from the freshest condition."""
     builder, axes = begin(len(families), len(pairs) + bool(paired))
     for family, row in in_rows(builder, families, axes, title):
         if paired:
             paired_band(builder, row[-1], family, keys, paired)
         for panel, pair in zip(row, pairs, strict=False):
-            draw = path if pair[0] == KL else band_curve
+            draw = path if pair[0] in DRIFTS else band_curve
             panel.set_ylabel(short_label(pair[1]))
             for cell in family.cells:
                 draw(builder, panel, cell, keys, pair)

@@ -64,8 +64,8 @@ def sync_and_async_timelines(families: Sequence[Family]) -> FigureBuilder:
     Requirement((N,), (WIN_RATE, KL, UPDATES)),
     LADDER,
 )
-def off_policy_ladder(families: Sequence[Family]) -> FigureBuilder:
-    pairs = [(UPDATES, WIN_RATE), (UPDATES, KL), (KL, WIN_RATE)]
+def off_policy_ladder(families: Sequence[Family], drift: str = KL) -> FigureBuilder:
+    pairs = [(UPDATES, WIN_RATE), (UPDATES, drift), (drift, WIN_RATE)]
     return grid(families, (N,), pairs, ("algo", "model"), paired=(UPDATES, WIN_RATE))
 
 
@@ -76,8 +76,8 @@ def off_policy_ladder(families: Sequence[Family]) -> FigureBuilder:
     Requirement(("algo", N), (WIN_RATE, KL)),
     LADDER,
 )
-def losses(families: Sequence[Family]) -> FigureBuilder:
-    return ends_and_ladders(families, ("algo", N), (WIN_RATE,), ("task", "model"))
+def losses(families: Sequence[Family], drift: str = KL) -> FigureBuilder:
+    return ends_and_ladders(families, ("algo", N), (WIN_RATE,), ("task", "model"), drift)
 
 
 @figure(
@@ -89,8 +89,8 @@ def losses(families: Sequence[Family]) -> FigureBuilder:
     # Its smallest policies, where a sweep of larger ones leaves them out.
     beside=LADDER,
 )
-def policy_scale(families: Sequence[Family]) -> FigureBuilder:
-    return ends_and_ladders(families, ("model", N), (WIN_RATE, KL), ("task", "algo"))
+def policy_scale(families: Sequence[Family], drift: str = KL) -> FigureBuilder:
+    return ends_and_ladders(families, ("model", N), (WIN_RATE, drift), ("task", "algo"), drift)
 
 
 @figure(
@@ -101,9 +101,9 @@ def policy_scale(families: Sequence[Family]) -> FigureBuilder:
     ("reward_scale",),
     beside=LADDER,
 )
-def reward_scale(families: Sequence[Family]) -> FigureBuilder:
+def reward_scale(families: Sequence[Family], drift: str = KL) -> FigureBuilder:
     key = "proxy" if len(families[0].values("proxy")) > 1 else "reward"
-    return ends_and_ladders(families, (key, N), (WIN_RATE, KL), ("task", "algo"))
+    return ends_and_ladders(families, (key, N), (WIN_RATE, drift), ("task", "algo"), drift)
 
 
 @figure(
@@ -128,8 +128,8 @@ def who_waits(families: Sequence[Family]) -> FigureBuilder:
     Requirement((T,), (WIN_RATE, KL, COMPLETIONS)),
     ("passes",),
 )
-def passes(families: Sequence[Family]) -> FigureBuilder:
-    return grid(families, (T,), [(COMPLETIONS, WIN_RATE), (COMPLETIONS, KL), (KL, WIN_RATE)])
+def passes(families: Sequence[Family], drift: str = KL) -> FigureBuilder:
+    return grid(families, (T,), [(COMPLETIONS, WIN_RATE), (COMPLETIONS, drift), (drift, WIN_RATE)])
 
 
 @figure(
@@ -141,8 +141,8 @@ def passes(families: Sequence[Family]) -> FigureBuilder:
     # Where a policy's runs of fewest samples are those of one pass.
     beside=("passes",),
 )
-def samples(families: Sequence[Family]) -> FigureBuilder:
-    return grid(families, (K,), [(UPDATES, WIN_RATE), (FLOPS, WIN_RATE), (KL, WIN_RATE)])
+def samples(families: Sequence[Family], drift: str = KL) -> FigureBuilder:
+    return grid(families, (K,), [(UPDATES, WIN_RATE), (FLOPS, WIN_RATE), (drift, WIN_RATE)])
 
 
 @figure(
@@ -152,8 +152,8 @@ def samples(families: Sequence[Family]) -> FigureBuilder:
     Requirement(("mode",), (GOLD, KL, WALL), where=MODES),
     (*SYNC_ASYNC, "chats"),
 )
-def reward_and_drift(families: Sequence[Family]) -> FigureBuilder:
-    return grid(families, ("mode",), [(KL, GOLD), (WALL, GOLD), (WALL, KL)])
+def reward_and_drift(families: Sequence[Family], drift: str = KL) -> FigureBuilder:
+    return grid(families, ("mode",), [(drift, GOLD), (WALL, GOLD), (WALL, drift)])
 
 
 @figure(
@@ -169,13 +169,17 @@ def accuracy(families: Sequence[Family]) -> FigureBuilder:
 
 
 def ends_and_ladders(
-    families: Sequence[Family], keys: tuple[str, str], metrics: Sequence[str], title: Sequence[str]
+    families: Sequence[Family],
+    keys: tuple[str, str],
+    metrics: Sequence[str],
+    title: Sequence[str],
+    drift: str,
 ) -> FigureBuilder:
-    """Win-rate against KL at the end, beside it each metric against N, and the win-rate less that
-    of the least N."""
+    """Win-rate against drift at the end, beside it each metric against N, and the win-rate less
+    that of the least N."""
     builder, axes = begin(len(families), 2 + len(metrics))
     for family, row in in_rows(builder, families, axes, title):
-        ends(builder, row[0], family, keys, (KL, WIN_RATE))
+        ends(builder, row[0], family, keys, (drift, WIN_RATE))
         for panel, metric in zip(row[1:-1], metrics, strict=True):
             ladder(builder, panel, family.cells, LadderSpec(N, metric, keys))
         difference_ladder(builder, row[-1], family.cells, LadderSpec(N, WIN_RATE, keys))

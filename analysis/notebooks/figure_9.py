@@ -12,11 +12,12 @@
 # ---
 
 # %% [markdown]
-# # Figure 9: reward, drift and time of a chat model
+# # Figure 9: reward, drift and time of sync and async
 #
 # At 8B on No Robots async reaches the reward of sync, sooner and at lower drift
-# (arXiv:2410.18252, figure 9). The tracked benchmark has the same comparison on nano models;
-# tables of `sweeps/` runs at 8B put them here.
+# (arXiv:2410.18252, figure 9). Runs of `sweeps/chats` are read first; without any, the same
+# comparison of `sync_async` stands here, as in the tracked benchmark. The title of each part is
+# that of its runs.
 #
 # The numbers are those of the tracked benchmark, unless `RLHF_LAB_TABLES` names other ones: saved
 # tables, a folder of runs, or any other source of [tables](../../docs/results.md). A view whose
@@ -26,7 +27,10 @@
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 
-runs = view.of_sweeps(view.tables(), "sync_async")
+runs = view.of_first_sweep(view.tables(), "chats", "sync_async")
+view.about(runs)
+
+# %%
 view.summary(runs)
 
 # %%

@@ -89,6 +89,24 @@ def of_sweeps(runs: Tables, *names: str) -> Tables:
     return runs
 
 
+def of_first_sweep(runs: Tables, *names: str) -> Tables:
+    """The runs of the first of these sweeps that has any, in either form; all runs if none is of
+    them."""
+    for name in names:
+        if runs.runs["sweep"].isin((name, f"{name}_nano")).any():
+            return of_sweeps(runs, name)
+    return runs
+
+
+def about(runs: Tables) -> Shown:
+    """A title of these runs: their policies, tasks and sweeps."""
+    models, tasks, sweeps = (
+        ", ".join(sorted(runs.runs[column].dropna().astype(str).unique()))
+        for column in ("model", "task", "sweep")
+    )
+    return Shown(f"**{markdown(f'{models} on {tasks} ({sweeps})')}**")
+
+
 def only(runs: Tables, column: str, value: str) -> Tables:
     """The runs whose column has this value; all runs if none has it."""
     return runs.only(**{column: value}) if runs.runs[column].eq(value).any() else runs

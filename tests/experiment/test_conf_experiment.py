@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from omegaconf import OmegaConf
 
 from rlhf_lab.cli import launch
 from rlhf_lab.experiment.checks import check
@@ -34,9 +38,9 @@ def command_of(name: str) -> list[str]:
     return shlex.split(line)
 
 
-def test_the_runs_are_for_one_device_one_node_and_two() -> None:
-    layouts = {command_of(name)[0] for name in FILES}
-    assert layouts == {"layout=1x1:1+0", "layout=1x8:7+1", "layout=2x8:8+8"}
+def test_the_runs_are_for_one_device_four_one_node_and_two() -> None:
+    layouts = {command_of(name)[0].removeprefix("layout=") for name in FILES}
+    assert layouts == {"1x1:1+0", "1x4:3+1", "1x8:7+1", "2x8:8+8"}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -44,20 +48,56 @@ def test_an_experiment_composes_for_its_layout(name: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     config = typed(composed(f"experiment={name}"))
     check(config, here=False)
-    layout, overrides = launch.read([word for word in command_of(name) if word[0] != "-"])
+    _, overrides = launch.read([word for word in command_of(name) if word[0] != "-"])
     assert overrides == [f"experiment={name}"]
-    assert config.run.groups_per_update % layout.trainers == 0
     assert config.engine.dtype == "bfloat16"
-    assert config.optim.lr == (8e-7 if "no_robots" in name else 3e-6)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_machine_changes_no_number_of_the_papers_run(name: str) -> None:
+    """However many trainers share its prompts: an update takes any number of groups
+    (tests/training/test_distributed.py trains three on two processes)."""
+    preset, *_ = yaml.safe_load(FILES[name])["defaults"]
+    (own, papers) = (dict(values(composed(f"experiment={one}"))) for one in (name, preset))
+    differ = {key for key in own.keys() | papers.keys() if own.get(key) != papers.get(key)}
+    assert {key.partition(".")[0] for key in differ} == {"engine", "generator"}
+    assert own["generator.temperature"] == papers["generator.temperature"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "engine"), [("tldr_2.8b", ["engine=fsdp"]), ("no_robots_8b", [])]
+)
+def test_several_trainers_get_an_engine_unless_one_is_chosen(
+    preset: str, engine: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    words = [f"experiment={preset}"]
+    assert launch.with_engine(words, 3) == [*words, *engine]
+    assert launch.with_engine(words, 1) == words
+    chosen = [*words, "engine=single"]
+    assert launch.with_engine(chosen, 3) == chosen
+
+
+def values(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a config by their whole keys."""
+    if not OmegaConf.is_dict(node):
+        yield key, node
+        return
+    for name in node:
+        yield from values(node[name], f"{key}.{name}" if key else str(name))
 
 
 # GB of the fullest trainer and generator that `rlhf-lab plan` predicts for each.
 PREDICTED = {
+    "a100_4_tldr_410m": (21, 59),
+    "a100_4_tldr_1b": (32, 72),
+    "a100_4_tldr_2.8b": (52, 72),
+    "l40s_4_gsm8k_rho1b": (23, 27),
     "h200_1_tldr_410m": (78, 0),
     "h200_1_tldr_1b": (77, 0),
     "node_tldr_2.8b": (114, 127),
     "node_gsm8k_rho_1b": (59, 27),
-    "node_no_robots_8b": (60, 119),
+    "node_no_robots_8b": (60, 121),
     "two_nodes_no_robots_8b": (57, 30),
 }
 
@@ -67,8 +107,9 @@ def test_its_predicted_memory_fits(name: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     config = typed(composed(f"experiment={name}"))
     layout = parsed(command_of(name)[0].removeprefix("layout="))
-    found = planned(workload_of(config), choice_of(config, layout, "cuda"), GPUS["h200"])
-    assert found.fits(GPUS["h200"])
+    gpu = GPUS.get(name.partition("_")[0], GPUS["h200"])
+    found = planned(workload_of(config), choice_of(config, layout, "cuda"), gpu)
+    assert found.fits(gpu)
     memory = found.memory
     assert (round(memory.trainer / 1e9), round(memory.generator / 1e9)) == PREDICTED[name]
 

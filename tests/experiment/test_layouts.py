@@ -317,7 +317,7 @@ def test_a_layout_that_is_given_is_the_only_one(capsys: pytest.CaptureFixture[st
         (["--gpu", "h200", "--nodes", "65"], "--nodes 65: choose 1 to 64"),
         (["--gpu", "h200", "--prompt-tokens", "0"], "--prompt-tokens 0: choose 1 to"),
         (["--gpu", "h200", "layout=7"], "layout=7: write NODESxDEVICES"),
-        ([], "needs a run's folder"),
+        ([], "needs --gpu"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(arguments: list[str], message: str) -> None:

@@ -171,7 +171,8 @@ STAGES: dict[str, dict[str, dict[str, Any]]] = {
 STARTS = {
     "tldr_sft": {
         "model.path": "EleutherAI/pythia-410m-deduped",
-        "model.name": "pythia_410m_base",
+        # PretrainedModel takes the last part of the path.
+        "model.name": "",
         "task.max_prompt_tokens": 512,
     },
     "tldr_rm": {

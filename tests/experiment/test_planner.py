@@ -275,7 +275,7 @@ def test_what_cannot_be_planned_is_refused(tmp_path: Path, argument: str, says: 
 
 
 def test_a_run_without_a_timeline_or_settings_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="needs a run's folder"):
+    with pytest.raises(UserError, match="needs --gpu"):
         COMMAND.run(["mode=async"], QUIET)
     with pytest.raises(UserError, match=r"has no manifest\.json"):
         COMMAND.run([str(tmp_path)], QUIET)

@@ -308,7 +308,7 @@ def test_a_plain_prompt_is_a_chat_where_the_tokenizer_has_a_template() -> None:
     plain = Example("row/1", "w1 w2", "w3")
     asked = replace(plain, messages=(("user", "w1 w2"),))
     instruct, base = tokenizer(), tokenizer(template="")
-    for value, is_chat in (("auto", True), (True, False), ("false", False)):
+    for value, is_chat in (("auto", True), ("True", False), ("false", False)):
         form = chat.form_of(OwnPrompts(path="x.jsonl", chat=value))
         seen = asked if is_chat else plain
         assert chat.encode(instruct, form, plain) == chat.encode(instruct, chat.OWN_FORM, seen)

@@ -7,6 +7,7 @@ import functools
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -175,6 +176,39 @@ def test_limits_are_what_their_text_is(
 def test_a_part_made_in_code_is_checked_too(make: Any, complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         make()
+
+
+def choices() -> Iterator[tuple[str, type, limits.Column, type[Enum]]]:
+    """Every field that holds a member of an enum, with its part."""
+    for key, parts in schemas().items():
+        for part in parts:
+            if limits.Limited in part.__mro__:
+                for column in limits.columns(part):
+                    if column.choices:
+                        yield key, part, column, column.choices
+
+
+def test_a_choice_by_its_name_is_its_member_in_every_part_made_in_code() -> None:
+    """Or else the name would be compared by `is` with members, and never be any of them."""
+
+    def outcome(part: type, name: str, value: object) -> Any:
+        try:
+            return part(**NEEDED.get(part.__name__, {}) | {name: value})
+        except UserError as error:  # of two options that do not go together
+            return str(error)
+
+    found = list(choices())
+    assert len({part for _, part, *_ in found}) > 30
+    for _, part, column, kind in found:
+        for member in kind:
+            by_name = outcome(part, column.name, member.name)
+            assert by_name == outcome(part, column.name, member), (part, column.name)
+            if not isinstance(by_name, str):
+                assert getattr(by_name, column.name) is member
+        for other in ("no such choice", None, 7, ["a"]):
+            refusal = outcome(part, column.name, other)
+            assert f"{column.name}={other}" in refusal
+            assert all(member.name in refusal for member in kind)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 PORTS = Ports(29500, 8100)
+# The engine of several trainers that needs no package beside PyTorch.
+SHARING = "engine=fsdp"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -99,6 +101,23 @@ def slurm_wishes(options: argparse.Namespace) -> SlurmWishes:
     return SlurmWishes(*wishes.values())
 
 
+def with_engine(overrides: Sequence[str], num_trainers: int) -> list[str]:
+    """The overrides with an engine for so many trainers, where they choose none that shares work
+    and none by name."""
+    if num_trainers == 1 or any(word.startswith("engine=") for word in overrides):
+        return list(overrides)
+    from rlhf_lab.cli.compose import compose
+    from rlhf_lab.experiment.config import typed
+
+    found: list[str] = []
+
+    def job(cfg: DictConfig) -> None:
+        found.extend([] if typed(cfg).engine.shares_work else [SHARING])
+
+    compose(job, overrides)
+    return [*overrides, *found]
+
+
 def require_startable(overrides: Sequence[str], num_trainers: int, here: bool) -> None:
     """Refuse overrides that no run of so many trainers could start with. here: whether this machine
     starts them; packages, devices and data are looked for only then."""
@@ -134,6 +153,7 @@ def launch(options: argparse.Namespace, console: Console) -> int:
     layout, overrides = read(options.words)
     ports, slurm = ports_of(options), slurm_wishes(options)
     hosts = [] if options.slurm else torchrun.hosts_of(layout, options.hosts)
+    overrides = with_engine(overrides, layout.trainers)
     if options.run:
         run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
         wishes = Wishes(options.cpu, options.mps, run_id)

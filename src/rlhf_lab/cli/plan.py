@@ -4,6 +4,7 @@ layouts of named GPUs would take, predicted from sizes."""
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,11 +55,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def show(options: argparse.Namespace, console: Console) -> int:
     if options.gpu:
         return show_gpu(options, console)
-    folder = COMMAND.run_folder(options.words)
+    if not options.words or is_option(options.words[0]):
+        raise UserError(need_text(options.words))
+    folder = Path(options.words[0])
     from rlhf_lab.experiment.planning import planner
 
     planner.show(folder, options.words[1:], console)
     return 0
+
+
+def need_text(words: Sequence[str]) -> str:
+    """What a prediction without a run and without a GPU needs."""
+    from rlhf_lab.experiment.planning.layouts.gpus import KNOWN
+
+    line = shlex.join(["rlhf-lab", "plan", "--gpu", "NAME", *words])
+    return f"rlhf-lab plan without RUN needs --gpu NAME, as in {line}: choose {KNOWN}"
 
 
 def show_gpu(options: argparse.Namespace, console: Console) -> int:

@@ -19,10 +19,9 @@ def make_stages(config: Config, console: Console, loader: PolicyLoader | None = 
     """Make every stage that the run needs, and report each."""
     from rlhf_lab.experiment.derived import has_references, trains_on_labels, trains_proxy
     from rlhf_lab.experiment.prepare import Artifacts
-    from rlhf_lab.models.scratch import ScratchModel
 
     artifacts = Artifacts(config, console, loader)
-    if isinstance(config.model, ScratchModel):
+    if config.model.begins_by_stage:
         stage = "sft" if has_references(config) else "random weights of"
         report_artifact(console, f"{stage} {config.model.name}", artifacts.start(config.model))
     if trains_proxy(config) or trains_on_labels(config):

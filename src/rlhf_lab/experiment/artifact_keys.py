@@ -111,10 +111,16 @@ class ArtifactKeys:
         key: Key = plain(task)
         return key | ({"content": task.content()} if isinstance(task, Edited) else {})
 
+    def start(self, model: Model) -> tuple[str, Key]:
+        """Stage and key of the policy that a model begins as: by SFT if there are references."""
+        if isinstance(model, ScratchModel) and not has_references(self.config):
+            return "initial", self.initial(model)
+        return "sft", self.sft(model)
+
     def _start(self, model: Model) -> Key:
         """Of the model that a stage starts from."""
-        if isinstance(model, ScratchModel):
-            return self.sft(model) if has_references(self.config) else self.initial(model)
+        if model.begins_by_stage:
+            return self.start(model)[1]
         key: Key = plain(model.whole)
         return key
 

@@ -42,7 +42,12 @@ from rlhf_lab.experiment.checks_models import (
 )
 from rlhf_lab.experiment.checks_pairs import check_offline, check_pairs, unknown_writers
 from rlhf_lab.experiment.checks_prompts import check_prompts
-from rlhf_lab.experiment.checks_references import check_judge, check_references, require_judge
+from rlhf_lab.experiment.checks_references import (
+    check_judge,
+    check_references,
+    check_sft,
+    require_judge,
+)
 from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping, unknown_violations
 from rlhf_lab.experiment.checks_teacher import check_teacher
 from rlhf_lab.experiment.config import Config, plain
@@ -135,6 +140,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_threads,
     check_judge,
     check_references,
+    check_sft,
     check_episodes,
     check_lengths,
     check_rules,

@@ -80,10 +80,14 @@ def check_lengths(config: Config) -> None:
     length = prompt + response
     for key, model in models.items():
         if model.context is not None and length > model.context:
+            other = f"raise {key}.max_positions"
+            if key == "proxy" and config.model.is_pretrained:
+                # A proxy from random weights would not know the policy's tokens.
+                other = f"pass model@proxy={config.model.name} (any model of its vocabulary)"
             raise UserError(
                 f"task.max_prompt_tokens={config.task.max_prompt_tokens} plus responses of "
                 f"{response} tokens do not fit {key}.max_positions="
-                f"{model.context}: raise {key}.max_positions or lower the lengths"
+                f"{model.context}: {other} or lower the lengths"
             )
 
 

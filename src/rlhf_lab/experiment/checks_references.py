@@ -82,6 +82,14 @@ def require_judge(config: Config) -> None:
         )
 
 
+def check_sft(config: Config) -> None:
+    """A model that is to be fine-tuned first needs something to learn."""
+    for key in ("model", "proxy"):
+        model = getattr(config, key)
+        if model.is_pretrained and model.begins_by_stage:
+            require_references(config, f"{key}.sft=true")
+
+
 def require_references(config: Config, what: str) -> None:
     """Refuse what is trained on reference answers if there are none."""
     if not has_references(config):

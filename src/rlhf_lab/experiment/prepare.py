@@ -92,7 +92,7 @@ class Artifacts:
         """Held-out loss of SFT and mean held-out accuracy of the proxies, of those that are
         trained here."""
         found, model = {}, self._config.model
-        if isinstance(model, ScratchModel) and has_references(self._config):
+        if model.begins_by_stage and has_references(self._config):
             found["stage/sft_loss"] = self.sft(model).metrics["validation_loss"]
         accuracies = [one.metrics["accuracy"] for one in proxies if "accuracy" in one.metrics]
         if accuracies:
@@ -105,8 +105,8 @@ class Artifacts:
         config, num = self._config, num_proxies(self._config.reward)
         keys: list[tuple[str, Key]] = []
         for model in (config.model, config.proxy) if num else (config.model,):
-            if isinstance(model, ScratchModel):
-                keys.append(self._start(model))
+            if model.begins_by_stage:
+                keys.append(self._keys.start(model))
         if num or trains_on_labels(config):
             keys.append(("labels", self._keys.labels()))
         keys += [("reward_model", self._keys.reward_model(member)) for member in range(num)]
@@ -123,25 +123,22 @@ class Artifacts:
         return pairs_file(self._config)[0]
 
     def policy(self, model: ScratchModel | PretrainedModel) -> PretrainedModel:
-        """Models of random weights go through SFT; pretrained ones are taken as they are."""
-        if isinstance(model, PretrainedModel):
-            return model
-        return PretrainedModel(name=model.name, path=str(self.start(model).folder))
+        """Models of random weights, and base models with model.sft, go through SFT; others are
+        taken as they are."""
+        if isinstance(model, ScratchModel):
+            return PretrainedModel(name=model.name, path=str(self.start(model).folder))
+        return model.saved_in(str(self.start(model).folder)) if model.begins_by_stage else model
 
-    def start(self, model: ScratchModel) -> Artifact:
-        """The policy that a model of random weights begins as: by SFT if there are references."""
-        return self.sft(model) if has_references(self._config) else self.initial(model)
+    def start(self, model: ScratchModel | PretrainedModel) -> Artifact:
+        """The policy that a model begins as, by SFT if there are references."""
+        if isinstance(model, ScratchModel) and not has_references(self._config):
+            return self.initial(model)
+        return self.sft(model)
 
     def initial(self, model: ScratchModel) -> Artifact:
         """A policy of random weights, as a folder that transformers loads."""
         make = functools.partial(make_initial, self._config, model)
         return self._cached("initial", self._keys.initial(model), make)
-
-    def _start(self, model: ScratchModel) -> tuple[str, Key]:
-        """Stage and key of `start`."""
-        if has_references(self._config):
-            return "sft", self._keys.sft(model)
-        return "initial", self._keys.initial(model)
 
     def sft(self, model: ScratchModel | PretrainedModel) -> Artifact:
         """A policy fine-tuned on references, as a folder that transformers loads."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.options import num_proxies
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import TextFrame
@@ -16,8 +15,8 @@ from rlhf_lab.types.text_frame import TextFrame
 
 def is_second_task(config: Config, own: Config) -> bool:
     """Whether this evaluation is of another task than the run that had the config `own`. A policy
-    of random weights began with what its task's options say; others may find a moved file."""
-    if isinstance(own.model, ScratchModel):
+    that a stage made began with what its task's options say; others may find a moved file."""
+    if own.model.begins_by_stage:
         return bool(plain(config.task) != plain(own.task))
     return bool(config.task.name != own.task.name)
 

@@ -92,9 +92,8 @@ def learn(
         report(f"warning: {warning}")
     for function in functions_of(config):
         report(function.note)
-    for note in (chat_note(config, tokenizer), idle_cores(config, model)):
-        if note:
-            report(note)
+    for line in filter(None, (chat_note(config, tokenizer), idle_cores(config, model))):
+        report(line)
     pipe = build_pipeline(config, sources, model, tokenizer, report, should_stop)
     start = state(output.checkpoints.newest(pipe.chunk, report, pipe.restore_prompts))
     begin = start.round if start else 0

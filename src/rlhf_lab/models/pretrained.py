@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlhf_lab.models import fields
@@ -42,7 +43,12 @@ class Tying(StrEnum):
 class PretrainedModel(limits.Limited, key="model"):
     """Weights that exist already."""
 
-    name: str = field(metadata=limits.NAME)
+    name: str = field(
+        metadata=limits.described(
+            "Name of the option, by which lists and tables of runs call it; empty takes the last "
+            "part of the path."
+        )
+    )
     path: str = field(
         metadata=limits.described(
             about=(
@@ -74,6 +80,13 @@ class PretrainedModel(limits.Limited, key="model"):
             "adds none."
         ),
     )
+    sft: bool = limits.option(
+        False,
+        about=(
+            "Whether the policy is fine-tuned on the task's reference answers before the run, by "
+            "the options of sft: for base models. The reference of the run is then the SFT policy."
+        ),
+    )
     lora_rank: int = fields.lora_rank()
     lora_alpha: float = fields.lora_alpha()
     lora_targets: list[str] = fields.lora_targets()
@@ -91,6 +104,7 @@ class PretrainedModel(limits.Limited, key="model"):
             raise UserError(f"model.dtype={self.dtype}: choose one of {', '.join(DTYPES)}")
         if not self.path:
             raise UserError("model.path is empty: pass a hub name or a folder of save_pretrained")
+        object.__setattr__(self, "name", self.name or PurePosixPath(self.path).name)
         object.__setattr__(self, "add_bos", str(self.add_bos).lower())
         if self.add_bos not in ADD_BOS:
             raise UserError(f"model.add_bos={self.add_bos}: choose one of {', '.join(ADD_BOS)}")
@@ -109,8 +123,17 @@ class PretrainedModel(limits.Limited, key="model"):
     # Known once the model is loaded.
     context: ClassVar[int | None] = None
 
+    @property
+    def begins_by_stage(self) -> bool:
+        """Whether a stage makes the policy that runs begin as."""
+        return self.sft
+
     def require_usable(self, key: str) -> None:
         require_attention(self)
+
+    def saved_in(self, folder: str) -> PretrainedModel:
+        """The same model, as a stage saved it there."""
+        return replace(self, path=folder, revision="", tie_embeddings=Tying.as_saved, sft=False)
 
     @property
     def lora(self) -> Lora:
@@ -132,6 +155,7 @@ class PretrainedModel(limits.Limited, key="model"):
             lora_alpha=none.alpha,
             lora_targets=list(none.targets),
             reward_model="",
+            sft=False,
         )
 
     @property

@@ -62,6 +62,8 @@ class ScratchModel(limits.Limited, key="model"):
         Lora(self.lora_rank, self.lora_alpha, self.lora_targets)
 
     is_pretrained: ClassVar[bool] = False
+    # A stage makes the policy that runs begin as.
+    begins_by_stage: ClassVar[bool] = True
 
     @property
     def context(self) -> int:

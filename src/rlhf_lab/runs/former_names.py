@@ -128,6 +128,8 @@ ADDED: dict[str, Any] = {
     "mode.segment_turns": 0,
     "model.add_bos": "auto",
     "proxy.add_bos": "auto",
+    "model.sft": False,
+    "proxy.sft": False,
     "task.chat_arguments": {},
     "task.long_references": "cut_with_end",
     "reward.special_tokens": False,

@@ -17,6 +17,7 @@ from rlhf_lab.runs.next_commands import after_sweep, print_next
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.sweeps.grid import Grid, grid_of
+from rlhf_lab.sweeps.grid_checks import check_choices, check_growth
 from rlhf_lab.sweeps.job import OUTPUT_NODES, RESUMABLE, Job, State, state_of
 from rlhf_lab.sweeps.launch_jobs import Ended, run_jobs
 from rlhf_lab.sweeps.launchers.multinode import layout_of, overrides_of
@@ -46,6 +47,9 @@ def sweep(
     context = replace(context, layout=layout_of(options.layout, context.config.hydra.launcher))
     parser = OverridesParser.create(config_loader=context.hydra.config_loader)
     grid = grid_of(params, [*arguments, *overrides_of(context.layout)], parser)
+    check_choices(params, grid, parser, context.hydra.config_loader)
+    if str(context.config.hydra.job.config_name) != PRIMARY:
+        check_growth(params, grid, parser, options, console)
     folder = folder_of(context, grid)
     set_folder(context, folder)
     jobs = plan_jobs(context, grid, folder, console)

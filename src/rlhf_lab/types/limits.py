@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
+from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.ranges import Range, items, require, require_finite
 
 Value = TypeVar("Value")
@@ -128,7 +130,8 @@ def seed(default: int, *, about: str) -> int:
 
 
 class Limited:
-    """A part of the config, mounted at `key`, whose numbers are checked when it is made."""
+    """A part of the config, mounted at `key`, whose choices and numbers are checked when it is
+    made. A choice may be passed by its name, as in `GRPO(deviation="batch")`."""
 
     _key: ClassVar[str] = ""
 
@@ -137,13 +140,32 @@ class Limited:
         cls._key = key or cls._key
 
     def __post_init__(self) -> None:
-        check(self, type(self), self._key)
+        part: type = type(self)
+        for column in columns(part):
+            value = getattr(self, column.name)
+            if column.choices and not isinstance(value, column.choices):
+                # A name would be compared by `is` with members, and never be any of them.
+                found = member(path_of(self._key, column.name), value, column.choices)
+                object.__setattr__(self, column.name, found)
+        check(self, part, self._key)
+
+
+def member(name: str, value: object, choices: type[Enum]) -> Enum:
+    """The member of `choices` that a text names. Raises UserError if none has the name."""
+    if isinstance(value, str) and value in choices.__members__:
+        return choices[value]
+    raise UserError(f"{name}={value}: choose one of {', '.join(choices.__members__)}")
+
+
+def path_of(key: str, name: str) -> str:
+    """The whole name of an option."""
+    return f"{key}.{name}" if key else name
 
 
 @dataclass(frozen=True)
 class Column:
     """A field of a part. range: None where it holds no number by its type. is_many: it holds a
-    list or mapping of them."""
+    list or mapping of them. choices: the enum of which it holds a member."""
 
     name: str
     range: Range | None
@@ -151,6 +173,7 @@ class Column:
     source: str
     is_whole: bool
     is_many: bool
+    choices: type[Enum] | None
 
 
 @functools.cache
@@ -165,6 +188,7 @@ def columns(part: type) -> tuple[Column, ...]:
             f.metadata.get(SOURCE, ""),
             is_whole=int in types_of(hints[f.name]),
             is_many=get_origin(hints[f.name]) in (list, dict),
+            choices=enum_in(hints[f.name]),
         )
         for f in fields(part)
     )
@@ -173,6 +197,11 @@ def columns(part: type) -> tuple[Column, ...]:
 def column_of(part: type, name: str) -> Column:
     """One field of a part."""
     return next(column for column in columns(part) if column.name == name)
+
+
+def enum_in(hint: Any) -> type[Enum] | None:
+    """The enum that a type is, None for any other."""
+    return hint if isinstance(hint, type) and issubclass(hint, Enum) else None
 
 
 def types_of(hint: Any) -> Iterator[Any]:
@@ -186,8 +215,7 @@ def check(values: Any, part: type, key: str) -> None:
     """Refuse what is out of the range that the part's fields declare. values: the part or its
     composed twin, mounted at `key`."""
     for column in columns(part):
-        name = f"{key}.{column.name}" if key else column.name
-        value = getattr(values, column.name)
+        name, value = path_of(key, column.name), getattr(values, column.name)
         if column.range is None:
             require_finite(name, value)
             continue

@@ -7,16 +7,20 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures import __main__ as command
 from rlhf_lab_analysis.figures.__main__ import main
-from rlhf_lab_analysis.figures.catalogue import FIGURES, draw
+from rlhf_lab_analysis.figures.catalogue import FIGURES, draw, draw_pages
 from rlhf_lab_analysis.figures.style import write
 from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.store import save
-from tests.support.figure_tables import EVERY, grid
+from rlhf_lab_analysis.words import KL
+from tests.support.figure_tables import EVERY, end_of, grid, run_of
+from tests.support.table_records import tables
 
 pytestmark = pytest.mark.usefixtures("costly")
 
+PPL = "ppl/sft_paper"
 FIG3 = "fig3_off_policy_ladder"
 NAMES = ["a$b$_%", "online_dpo"]
 CONDITIONS = [{"algo": name, "updates_per_round": n} for name in NAMES for n in (1, 4)]
@@ -54,6 +58,27 @@ def test_what_was_drawn_and_what_was_not_is_said(
     said = capsys.readouterr().out
     assert "not drawn: staleness: it needs" in said and "staleness[_nano]" in said
     assert f"drew {tmp_path / FIG3}" in said.replace("\n", "")
+
+
+@pytest.mark.parametrize("name", [FIG3, "fig4_losses"])
+def test_perplexity_stands_where_another_drift_is_asked_for(name: str) -> None:
+    ends = [end_of(1, 0.02 * at) | {PPL: 1 + at / 10} for at in range(len(CONDITIONS))]
+    made = [run_of(1, parts, end, "own") for parts, end in zip(CONDITIONS, ends, strict=True)]
+    selection = cells(tables(*made))
+    (drawn,) = draw_pages(name, selection, PPL)
+    shown = {*drawn.data["x_name"], *drawn.data["y_name"]}
+    assert PPL in shown and KL not in shown
+    assert "KL" not in drawn.caption
+    (usual,) = draw_pages(name, selection)
+    assert KL in {*usual.data["x_name"], *usual.data["y_name"]}
+
+
+def test_every_figure_of_the_paper_with_drift_takes_another_one() -> None:
+    of_paper = [spec for spec in FIGURES.values() if spec.name.startswith("fig")]
+    with_kl = [spec for spec in of_paper if KL in spec.needs.metrics]
+    assert len(with_kl) == 7
+    for spec in with_kl:
+        assert set(spec.by(PPL).needs.metrics) == {*spec.needs.metrics, PPL} - {KL}
 
 
 def test_the_same_runs_give_the_same_bytes(folder: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from rlhf_lab_analysis.notebooks.pairing import (
 )
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.tables.store import save
+from tests.support.figure_tables import end_of, run_of
 from tests.support.table_records import config, evals, record, rounds, tables
 from tests.support.variants import variants
 
@@ -265,6 +266,21 @@ def test_what_a_figure_lacks_is_said_in_its_place() -> None:
         view.first_pair([])
     assert "nothing to put in it" in view.table("scales", alone).text
     assert view.of_sweeps(alone, "passes") is alone
+
+
+def test_a_page_about_chats_reads_those_before_other_runs() -> None:
+    """Whatever else is in the tables, and its title is that of what it read."""
+    names = ("sync_async_nano", "chats")
+    of_each = [
+        run_of(1, {"mode": "sync", "model": f"of_{one}"}, end_of(1, 0), one) for one in names
+    ]
+    for held, read in ((of_each, "chats"), (of_each[:1], "sync_async_nano")):
+        runs = view.of_first_sweep(tables(*held), "chats", "sync_async")
+        assert set(runs.runs["sweep"]) == {read}
+        (title,) = re.findall(r"of_\w+", view.about(runs).__repr__())
+        assert title == f"of_{read}"
+    alone = tables(record())
+    assert view.of_first_sweep(alone, "chats", "sync_async") is alone
 
 
 def test_outside_of_a_notebook_the_plain_text_is_displayed(

@@ -132,7 +132,7 @@ def run_rows(config: Config) -> Iterator[Need]:
 def stage_rows(config: Config) -> Iterator[Need]:
     """What the stages are trained on, all in all."""
     sft = config.sft
-    if isinstance(config.model, ScratchModel) and has_references(config):
+    if config.model.begins_by_stage and has_references(config):
         # The rows of whole epochs are there already.
         steps = 0 if sft.epochs else sft.steps
         keys = f"sft.steps={steps} with sft.batch={sft.batch}"
