@@ -104,7 +104,7 @@ def test_references_bring_sft_and_a_judge_brings_win_rates(
         assert not absent & last.keys()
         assert ("proxy/win_rate" in last) == config.task.has_references
         assert ("gold/mean" in last) == (config.judge.name == "function")
-        assert ("no win-rate" in headline(last)) == ("gold/win_rate" not in last)
+        assert ("no win-rate" in headline(last, last)) == ("gold/win_rate" not in last)
 
 
 def test_stages_of_a_task_without_references_are_its_random_weights(
@@ -222,3 +222,16 @@ def test_a_complaint_names_the_place_of_the_part(
     term = ("reward=combined", "+reward@reward.terms.a=endpoint", "reward.terms.a.base_url=x")
     with pytest.raises(UserError, match=r"^reward.terms.a.base_url=x"):
         config_of(*term)
+
+
+def test_the_closing_lines_have_what_was_before(
+    make_config: MakeConfig, options: Options, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_config(*options, "run.updates=1", "eval.snapshots=1")
+    folder = lifecycle.train(config, Console(quiet=False), FACTS)
+    first, last = evals(folder)
+    shown = capsys.readouterr().out
+    key = "gold/win_rate" if "gold/win_rate" in last else "proxy/mean"
+    assert f"{first[key]:.3f} -> {last[key]:.3f}" in shown
+    samples = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    assert all(row["before"] for row in samples) and "before" in shown

@@ -53,7 +53,8 @@ def evaluate_run(
     known = known_rows(options, folder / EVALS, saved) if keeps_known else {}
     known.pop(max(saved), None)
     evaluator = build_evaluator(config, sources, loader)
-    rows = []
+    rows: list[Metrics] = []
+    tables: dict[int, list[dict[str, Any]]] = {}
     with (
         spread_evaluator(evaluator, config, sources, loader) as spread,
         console.stage("evaluate", total=len(saved)) as bar,
@@ -63,21 +64,28 @@ def evaluate_run(
             if version in known:
                 row = known[version]
             else:
-                row, table = judge.judge(version, path, options.prompts)
+                row, tables[version] = judge.judge(version, path, options.prompts)
             rows.append(row)
             bar.advance(1, **shown_numbers(row))
         last = rows[-1]
         if options.last_prompts:
-            last, table = judge.judge(version, path, options.last_prompts)
-    table = table[: options.table_rows]
+            last, tables[version] = judge.judge(version, path, options.last_prompts)
+    table = tables[version][: options.table_rows]
+    if (first := min(saved)) != version and first in tables:
+        old = {row["uid"]: row["sample"] for row in tables[first]}
+        table = [row | {"before": old.get(row["uid"], "")} for row in table]
     label = f"-{options.label}" if options.label else ""
     write_rows(folder / f"evals{label}.jsonl", rows)
     if options.last_prompts:
         write_rows(folder / f"evals{label}-{LAST}.jsonl", [last])
     write_rows(folder / f"samples{label}.jsonl", table)
-    console.print(headline(last))
+    console.print(headline(rows[0], last))
     show_samples(console, table)
     return rows
+
+
+# What stands in place of a sample without text.
+NO_TEXT = "(empty)"
 
 
 def saved_weights(folder: Path) -> dict[int, Path]:
@@ -105,22 +113,30 @@ def shown_numbers(metrics: Row) -> dict[str, float]:
     return {title: metrics[name] for name, title in names.items() if name in metrics}
 
 
-def headline(row: Row) -> str:
-    """A version's scores in a line; without a win-rate the mean scores, and why there is none."""
+def headline(first: Row, row: Row) -> str:
+    """A version's scores in a line, behind those of the first version; without a win-rate the mean
+    scores, and why there is none."""
     end = f"{row['kl/sft_k1']:.2f} nats a sequence (version {row['version']})"
+    is_one = first["version"] == row["version"]
+
+    def before(key: str) -> str:
+        return "" if is_one or key not in first else f"{number(first, key)} -> "
+
     if "eval/no_win_rate" not in row:
-        rate = with_bounds(row, "gold/win_rate")
+        rate = before("gold/win_rate") + with_bounds(row, "gold/win_rate")
         return f"gold win-rate {rate} against references, KL to SFT {end}"
     names = {"mean reward": "proxy/mean", "mean of the judge": "gold/mean"}
-    means = [f"{name} {number(row, key)}" for name, key in names.items() if key in row]
+    means = [f"{name} {before(key)}{number(row, key)}" for name, key in names.items() if key in row]
     return ", ".join([*means, f"KL to the start {end}; no win-rate: {row['eval/no_win_rate']}"])
 
 
 def show_samples(console: Console, table: list[dict[str, Any]]) -> None:
-    """A table of what the policy writes now; columns without any text are left out."""
+    """A table of what the policy wrote before and writes now; columns without any text are left
+    out."""
     columns = {
         "prompt": [row["prompt"] for row in table],
-        "sample": [row["sample"] for row in table],
+        "before": [row.get("before", "") for row in table],
+        "sample": [row["sample"] or NO_TEXT for row in table],
         "gold": [number(row, "gold", 2) for row in table],
         "reference": [row["reference"] or "" for row in table],
         "gold of reference": [number(row, "reference_gold", 2) for row in table],
