@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rlhf_lab.experiment.checks import check
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs.trackers.identity import TrackedRun
 from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker
@@ -20,6 +21,7 @@ from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Tracker
+from tests.conftest import MakeConfig
 from tests.support.fuzz_runs import sampled_at
 
 ROW: Metrics = {"reward/mean": 0.625, "lag/updates_histogram": {"0": 4}, "note": "text"}
@@ -222,3 +224,23 @@ def test_rows_hold_only_what_json_has(tmp_path: Path) -> None:
         tracker.log({"oops": object()}, 0)
     tracker.close()
     assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8") == ""
+
+
+@pytest.mark.parametrize("way", ["environment", "netrc"])
+def test_wandb_without_a_key_is_refused_before_anything_is_made(
+    way: str, config_of: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "NETRC", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = config_of("tracker=wandb")
+    with pytest.raises(UserError, match=r"tracker\.wandb=online.*tracker\.wandb=offline"):
+        check(config)
+    check(config_of("tracker=wandb", "tracker.wandb=offline"))
+    if way == "environment":
+        monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    else:
+        login = "machine api.wandb.ai login user password " + "a" * 40
+        (tmp_path / ".netrc").write_text(login, encoding="utf-8")
+        (tmp_path / ".netrc").chmod(0o600)
+    check(config)

@@ -117,7 +117,7 @@ def check_parts(config: Config) -> None:
 
 def mounted_parts(config: Config) -> Iterator[tuple[str, Any]]:
     """The config's parts and the terms of its rewards, each with its key."""
-    for key in ("task", "model", "proxy", "engine", "generator"):
+    for key in ("task", "model", "proxy", "engine", "generator", "tracker"):
         yield key, getattr(config, key)
     for key in ("reward", "judge"):
         yield from named_parts(key, getattr(config, key))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import netrc
+import os
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -103,3 +108,31 @@ class TrackerOptions(limits.Limited, key="tracker"):
                     f"tracker.wandb_tags: {tag!r} has {len(tag)} characters: choose 1 to "
                     f"{TAG_CHARACTERS} for each"
                 )
+
+    def require_usable(self, key: str) -> None:
+        """Refuse Weights & Biases without its package, and without a key for its server."""
+        if self.wandb is WandbMode.off:
+            return
+        if find_spec("wandb") is None:
+            raise UserError(
+                f"{key}.wandb={self.wandb} needs the package wandb: pip install "
+                "'rlhf-lab[wandb]', or choose tracker=jsonl"
+            )
+        if self.wandb is WandbMode.online and not has_wandb_key():
+            raise UserError(
+                f"{key}.wandb=online: there is no key for the server: run `wandb login`, set "
+                f"WANDB_API_KEY, or pass {key}.wandb=offline"
+            )
+
+
+def has_wandb_key() -> bool:
+    """Whether wandb finds credentials in the environment or in the user's netrc."""
+    if any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):
+        return True
+    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    own = os.environ.get("NETRC")
+    paths = [Path(own)] if own else [Path.home() / name for name in (".netrc", "_netrc")]
+    try:
+        return any(netrc.netrc(path).authenticators(host) for path in paths if path.is_file())
+    except netrc.NetrcParseError:
+        return True  # wandb reads it in its own way
