@@ -39,9 +39,9 @@ def test_a_call_has_the_bits_of_the_command(folder: Path, monkeypatch: pytest.Mo
         return completion.count("e") * WEIGHT["e"]
 
     vowels.__module__ = "__main__"
-    arguments = list(sys.argv)
+    arguments, settings = list(sys.argv), dict(os.environ)
     run = rlhf_lab.train(*OPTIONS, *SHORT, "output.dir=one", reward=vowels, data=ROWS)
-    assert sys.argv == arguments and "HYDRA_FULL_ERROR" not in os.environ
+    assert sys.argv == arguments and "HYDRA_FULL_ERROR" not in os.environ.keys() - settings
     assert run.state == "finished" and len(run.metrics) == 4
     assert {"reward/mean", "round"} <= set(run.metrics) and len(run.evaluations) == 2
     assert set(run.samples["prompt"]) <= {row["prompt"] for row in ROWS}

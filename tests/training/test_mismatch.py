@@ -130,5 +130,5 @@ def test_generators_that_differ_by_their_options_are_not_compared(config_of: Mak
     own_kernels = SimpleNamespace(draws_samples=True, has_own_kernels=True)
     fixed_pairs = SimpleNamespace(draws_samples=False, has_own_kernels=False)
     for generator in (own_kernels, fixed_pairs):
-        config: Any = SimpleNamespace(generator=generator, engine=config_of().engine)
+        config: Any = SimpleNamespace(**vars(config_of()) | {"generator": generator})
         assert limit(config) is None

@@ -54,9 +54,9 @@ def examples_of(config: Config, split: Split) -> Sequence[Example]:
 
 
 def functions_of(config: Config) -> list[FunctionReward]:
-    """The functions of reward and judge."""
+    """The functions of reward and judge, without one that nobody has named."""
     every = [part for node in (config.reward, config.judge) for part in parts(node)]
-    return [part for part in every if isinstance(part, FunctionReward)]
+    return [part for part in every if isinstance(part, FunctionReward) and part.path]
 
 
 def build_rollout_prompts(

@@ -114,7 +114,8 @@ def run_disk(config: Config) -> Iterator[Need]:
         weights = KEPT_BYTES * parameters_of(config, config.model)
         kept = len(config.eval.versions(rounds))
         saved = len(list(Path(config.output.dir).glob("weights/*"))) if config.output.dir else 0
-        keys = f"eval.snapshots={config.eval.snapshots} eval.every={config.eval.every}"
+        options = {"snapshots": config.eval.snapshots, "every": config.eval.every}
+        keys = " ".join(f"eval.{name}={value}" for name, value in options.items() if value)
         yield Need(keys, "the kept weights", max(0, kept - saved) * weights)
         every = config.checkpoint.keep_every
         states = (rounds - 1) // every if every else 0
