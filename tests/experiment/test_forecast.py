@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from rlhf_lab.experiment.build_prompts import build_eval_prompts
+from rlhf_lab.experiment.planning import forecast
 from rlhf_lab.experiment.planning.forecast import (
     Machine,
     few_prompts,
+    kept_weights,
     require_room,
     size,
     this_machine,
@@ -108,6 +111,20 @@ def test_more_prompts_than_the_split_has_are_reported(config_of: MakeConfig) -> 
     for override in ("eval.snapshots=1", "eval.validate=proxy"):
         note = few_prompts(config_of("eval.prompts=2049", "eval.snapshots=0", override))
         assert "eval.prompts=2049" in note and "2048" in note
+
+
+def test_what_a_run_leaves_on_the_disk_is_reported_where_it_is_much(
+    config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of("eval.snapshots=1", "run.updates=4", "checkpoint=minutes")
+    model = torch.nn.Linear(1000, 1000, bias=False)
+    assert not kept_weights(config, model)
+    monkeypatch.setattr(forecast, "MUCH_DISK", 12e6)
+    # Versions 0 and 4 and the policy, of 4 MB each; weights and moments of a checkpoint.
+    note = kept_weights(config, model)
+    assert all(part in note for part in ("3 copies", "12 MB", "eval.snapshots=1"))
+    monkeypatch.setattr(forecast, "MUCH_DISK", 13e6)
+    assert not kept_weights(config, model)
 
 
 def test_an_evaluation_takes_all_prompts_of_a_split_that_has_fewer(config_of: MakeConfig) -> None:

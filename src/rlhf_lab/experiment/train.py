@@ -27,6 +27,7 @@ from rlhf_lab.experiment.derived import (
     sampling_of,
 )
 from rlhf_lab.experiment.empty_updates import NothingTrained
+from rlhf_lab.experiment.planning.forecast import kept_weights
 from rlhf_lab.experiment.round_warnings import RoundWarnings
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.determinism import deterministic
@@ -92,7 +93,8 @@ def learn(
         report(f"warning: {warning}")
     for function in functions_of(config):
         report(function.note)
-    for line in filter(None, (chat_note(config, tokenizer), idle_cores(config, model))):
+    notes = chat_note(config, tokenizer), kept_weights(config, model), idle_cores(config, model)
+    for line in filter(None, notes):
         report(line)
     pipe = build_pipeline(config, sources, model, tokenizer, report, should_stop)
     start = state(output.checkpoints.newest(pipe.chunk, report, pipe.restore_prompts))

@@ -12,6 +12,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,6 +32,8 @@ from rlhf_lab.types.errors import UserError
 ROWS_PER_SECOND = 1e6
 YEAR = 365 * 86_400
 MOST_YEARS = 100
+# What is said before a run writes it.
+MUCH_DISK = 1e9
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,24 @@ def size(number: float) -> str:
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:.3g} EB"
+
+
+def kept_weights(config: Config, model: Any) -> str:
+    """What a run will leave on the disk, where that is much; "" elsewhere. model: its policy."""
+    parameters = list(model.parameters())
+    copies = len(config.eval.versions(config.run.num_rounds)) + 1
+    weights = copies * sum(parameter.nbytes for parameter in parameters)
+    if weights < MUCH_DISK:
+        return ""
+    # The weights that AdamW changes, and its two moments. Adapters are small.
+    state = 0 if config.model.lora_rank else 3 * 4 * sum(one.numel() for one in parameters)
+    more = (
+        f", and its checkpoint {size(state)}" if state and config.checkpoint.name != "none" else ""
+    )
+    return (
+        f"the run will hold {copies} copies of the policy, {size(weights)}, the last one and those "
+        f"of eval.snapshots={config.eval.snapshots} and eval.every={config.eval.every}{more}"
+    )
 
 
 def few_prompts(config: Config) -> str:
