@@ -108,10 +108,9 @@ def kept_weights(config: Config, model: Any) -> str:
     if weights < MUCH_DISK:
         return ""
     # The weights that AdamW changes, and its two moments. Adapters are small.
-    state = 0 if config.model.lora_rank else 3 * 4 * sum(one.numel() for one in parameters)
-    more = (
-        f", and its checkpoint {size(state)}" if state and config.checkpoint.name != "none" else ""
-    )
+    state = 3 * 4 * sum(parameter.numel() for parameter in parameters)
+    has_state = config.checkpoint.name != "none" and not config.model.lora_rank
+    more = f", and its checkpoint {size(state)}" if has_state else ""
     return (
         f"the run will hold {copies} copies of the policy, {size(weights)}, the last one and those "
         f"of eval.snapshots={config.eval.snapshots} and eval.every={config.eval.every}{more}"
