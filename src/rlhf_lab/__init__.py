@@ -18,7 +18,7 @@ logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= loggin
 
 
 def __getattr__(name: str) -> Any:
-    """train, resume and Run (docs/python.md), which are imported when they are asked for."""
+    """train, resume and Run (docs/python.md), which are imported at their first use."""
     if name in ("train", "resume", "Run"):
         from rlhf_lab.cli import python
 

@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def typed_lines() -> Iterator[str]:
-    """The lines of standard input, asked for on a terminal, until it ends (Ctrl-D)."""
+    """The lines of standard input, with a prompt on a terminal, until it ends (Ctrl-D)."""
     while True:
         if sys.stdin.isatty():
             sys.stdout.write(PROMPT)

@@ -59,7 +59,7 @@ class Run:
         return frame(self.path / "samples.jsonl")
 
     def resume(self, *overrides: str) -> Run:
-        """Go on with a run that ended early. Returns when it ends."""
+        """Continue a run that ended early. Returns when it ends."""
         return resume(self.path, *overrides)
 
 
@@ -85,7 +85,7 @@ def train(
 
 
 def resume(path: Path | str, *overrides: str) -> Run:
-    """Go on with a run that ended early, in its folder. Returns when it ends."""
+    """Continue a run that ended early, in its folder. Returns when it ends."""
     return started([str(path), *overrides], overrides_to_resume)
 
 

@@ -52,7 +52,7 @@ class EvalOptions(limits.Limited, key="eval"):
         least=0,
         about=(
             "Rounds from one further version to the next that is kept and judged, by a process "
-            "beside the training, which goes on meanwhile; 0 judges those of eval.snapshots alone, "
+            "beside the training, which does not wait; 0 judges those of eval.snapshots alone, "
             "after the training."
         ),
     )

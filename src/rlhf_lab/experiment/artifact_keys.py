@@ -154,7 +154,7 @@ def labels_digest(config: Config) -> str:
 
 
 def labels_of(config: Config, path: str = "") -> tuple[str, int, str, PairColumns]:
-    """What `given_pairs` is asked for: the pairs of labels.path, or those at the path of
+    """The arguments of `given_pairs`: the pairs of labels.path, or those at the path of
     generator.path, with the column by which accuracy is measured."""
     labels = config.labels
     columns = replace(pair_columns(config), kept=config.reward_model.accuracy_by)

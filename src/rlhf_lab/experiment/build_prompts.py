@@ -54,7 +54,7 @@ def examples_of(config: Config, split: Split) -> Sequence[Example]:
 
 
 def functions_of(config: Config) -> list[FunctionReward]:
-    """The functions of reward and judge, without one that nobody has named."""
+    """The functions of reward and judge, without one whose path is empty."""
     every = [part for node in (config.reward, config.judge) for part in parts(node)]
     return [part for part in every if isinstance(part, FunctionReward) and part.path]
 

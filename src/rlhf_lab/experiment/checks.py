@@ -158,7 +158,7 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_parts,
     check_precision,
 )
-# A run alone has a reward, or nobody's verdict where it could need one.
+# Only a run needs a reward.
 OF_RUNS = (check_judge,)
 OF_THIS_MACHINE = (check_kernels, check_devices, check_workspace, check_parts)
 

@@ -79,7 +79,7 @@ def output_of(config: Config, folder: Path) -> Iterator[tuple[Config, bool]]:
     whether the run is at work: then nothing else of its folder or its trackers is written, since
     they are the run's. Raises UserError where another process evaluates into the same files."""
     state = state_in(read_manifest(runs.manifest_path(folder)))
-    # A process on another machine counts as alive; its lock is free once that machine is gone.
+    # A process on another machine counts as alive; its lock is free once that machine has stopped.
     is_beside = state == "running" and not is_free(folder / LOCK)
     label = config.eval.label or (BESIDE if is_beside else "")
     with ExitStack() as stack:

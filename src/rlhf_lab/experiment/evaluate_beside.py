@@ -1,7 +1,7 @@
-"""Evaluation beside the training: a process of its own judges each version that the run keeps.
+"""Evaluation beside the training: a separate process judges each version that the run keeps.
 
 The versions travel through their files, so that it reads what `rlhf-lab evaluate` reads. The
-trainer writes them and goes on: it never waits for a row.
+trainer writes them and continues: it never waits for a row.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class EvaluationBeside:
     def _fail(self, why: str) -> None:
         self._has_failed = True
         self._report(
-            "warning: the evaluation beside the training failed; the training goes on, and what "
+            "warning: the evaluation beside the training failed; the training continues, and what "
             f"has no row by its end is judged then: {why}"
         )
 
@@ -119,7 +119,7 @@ def judge_offered(
     requests: Connection, failures: Connection, config: Config, sources: Sources, folder: Path
 ) -> None:
     """The process: judge the versions that are offered, in order, until the pipe is closed. The
-    version at hand is judged to its end, unless the trainer is gone."""
+    version at hand is judged to its end, unless the trainer has ended."""
     if (trainer := parent_process()) is not None:
         when_ended(trainer.sentinel, lambda: os._exit(1))
     os.nice(NICENESS)

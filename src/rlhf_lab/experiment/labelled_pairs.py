@@ -80,7 +80,7 @@ def within_context(row: dict[str, Any], model: Any, path: str) -> dict[str, Any]
 
 
 def read_pairs(path: Path) -> Sequence[Row]:
-    """The labelled pairs of an artifact that `cached` has verified, each read when it is asked
+    """The labelled pairs of an artifact that `cached` has verified, each read when it is needed
     for."""
     return JsonLines(path, RequiredFields((), key="labels"))
 

@@ -13,7 +13,7 @@ GROUP = "model"
 HERE = (f"{GROUP}/./", f"{GROUP}/../")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 ENDING = ".gguf"
-# What the group takes besides its options.
+# What the group takes in addition to its options.
 REMEDY = ", OWNER/NAME of the hub, or a folder that is there"
 
 

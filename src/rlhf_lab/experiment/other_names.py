@@ -89,7 +89,7 @@ def by_name() -> dict[str, list[OtherName]]:
 
 
 def answer_to(name: str) -> str:
-    """What is said of a name that another project has for something, `''` for any other. Its last
+    """The answer to a name that another project has for something, `''` for any other. Its last
     part is looked up too: `run.num_rounds`."""
     plain = name.strip("-").replace("-", "_")
     rows = by_name().get(plain) or by_name().get(plain.rpartition(".")[2], [])

@@ -185,7 +185,7 @@ def answer(connection: Connection, scoring: Scoring, items: Sequence[Item], is_e
 def finite(value: Any) -> float:
     """The value that a function returned as a float; raises unless it is a finite float32."""
     if inspect.iscoroutine(value):
-        value.close()  # nobody awaits it, of which Python would warn
+        value.close()  # Python would warn that it is not awaited
     if isinstance(value, str) or not hasattr(value, "__float__"):
         raise TypeError(f"it returned {shown(value)}, which is no number")
     number = float(value)

@@ -74,7 +74,7 @@ class Workers:
         self._finalizer = weakref.finalize(self, close_all, self._workers)
 
     def facts(self) -> Any:
-        """What the scoring says of itself once it is loaded. Raises where it cannot be."""
+        """Facts of the scoring once it is loaded. Raises where it cannot be."""
         return self._known()[1]
 
     def outcomes(
@@ -171,7 +171,7 @@ class Workers:
         ]
 
     def _hear_ready(self, worker: Worker) -> None:
-        """Take the first message of a worker. Raises where there is none, or it tells a failure."""
+        """Take the first message of a worker. Raises where there is none, or it is a failure."""
         if not worker.child.connection.poll():
             self._end(worker)
             raise RuntimeError(f"loading it took more than {START_SECONDS:.0f} s")
@@ -262,6 +262,6 @@ def workers_for(scoring: Scoring, num: int, seconds: float) -> Workers:
 
 
 def keep(workers: Workers) -> None:
-    """Leave workers to whoever scores the same next."""
+    """Keep workers for the next scorer of the same."""
     with _keeping:
         _kept[workers.key] = workers

@@ -112,7 +112,7 @@ class ForkFacts(TypedDict):
 
 
 class Manifest(TypedDict, total=False):
-    """Contents of manifest.json. generation: what the generators said before their first chunks."""
+    """Contents of manifest.json. generation: what generators reported before their first chunks."""
 
     state: Required[Literal["running", "finished", "failed", "interrupted", "stopped", "paused"]]
     started: Moment

@@ -32,7 +32,7 @@ def check_choices(
         every = dict.fromkeys((*own.get(swept, ()), *chosen))
         sets = {choice: dict(set_by(loader, swept, choice)) for choice in every}
         for key, value in passed.items():
-            # The name of a choice says which group options it has, even where it is the only one.
+            # The name of a choice implies its group options, even where it is the only one.
             compared = chosen if "." in key else tuple(every)
             if len({values_at(sets[choice], key) for choice in compared}) > 1:
                 alike = [choice for choice, one in sets.items() if one.get(key) == value]
@@ -89,8 +89,8 @@ def check_growth(
     options: SweeperOptions,
     console: Console,
 ) -> None:
-    """Say that overrides make a file's grid larger. Raises UserError unless larger grids were asked
-    for, or nothing is run."""
+    """Report that overrides make a file's grid larger. Raises UserError unless larger grids were
+    requested, or nothing is run."""
     before, after = sizes(params, grid, parser)
     if not params or after <= before:
         return

@@ -24,7 +24,7 @@ class LazyRows(Sequence[Example]):
 
 
 class ChosenExamples(Sequence[Example]):
-    """Those of the examples that have these numbers, read when they are asked for."""
+    """Those of the examples that have these numbers, read when they are needed."""
 
     def __init__(self, examples: Sequence[Example], numbers: Sequence[int]) -> None:
         self._examples = examples

@@ -31,7 +31,7 @@ SCORES = (
     ("chosen_rating", "rejected_rating"),
     ("chosen-rating", "rejected-rating"),
 )
-# What a row of the label stage has besides its texts.
+# What a row of the label stage has in addition to its texts.
 OWN_FACTS = ("uid", "is_swapped", "prompt_messages", *(f"{side}_finished" for side in SIDES))
 OWN = (*OWN_FACTS, *(f"{part}_tokens" for part in PARTS))
 # Other names of the prompt. A common beginning of the answers is none where one of them is there.
@@ -145,7 +145,7 @@ class PairColumns:
         return self._of_chats(row, name, sides)
 
     def _of_texts(self, row: Row, name: str, chosen: str, rejected: str) -> Pair:
-        """Answers that are texts. Rows of the label stage have the messages of a chat besides."""
+        """Answers that are texts. Rows of the label stage have the messages of a chat too."""
         if self.prompt not in row:
             return self._of_beginning(row, name, chosen, rejected)
         prompt = parsed(row[self.prompt])

@@ -34,7 +34,7 @@ HELD_OUT_NAMES = (HELD_OUT, "validation", "test", "test_prefs")
 
 
 class PairRows(Sequence[Row]):
-    """The pairs of a table in one form, each made when it is asked for. Ties are left out.
+    """The pairs of a table in one form, each made when it is needed. Ties are left out.
 
     numbers: of the table's rows that are pairs. num_ties: how many were left out.
     """

@@ -81,7 +81,7 @@ def read_wanted(path: Path, required: RequiredFields) -> Any:
 
 
 def free_memory() -> None:
-    """Give back what Arrow holds of tables that are gone, if it was used."""
+    """Give back what Arrow holds of tables that were freed, if it was used."""
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
 

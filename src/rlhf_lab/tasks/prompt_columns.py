@@ -66,7 +66,7 @@ class Columns:
             last = turns[-1] if isinstance(turns, list) and turns else None
             is_answered = isinstance(last, Mapping) and last.get("role") == "assistant"
             return replace(self, prompt=MESSAGES, reference=MESSAGES if is_answered else "")
-        # With a column that says which completions are wanted, not all of them are references.
+        # With a column that marks which completions are wanted, not all of them are references.
         if COMPLETION in row and not isinstance(row.get("label"), bool):
             return replace(self, reference=COMPLETION)
         return self
@@ -176,7 +176,7 @@ def load(path: str, name: str, hub_config: str, columns: Columns, more: tuple[st
 
 def usual_columns(path: str, name: str, hub_config: str, named: Columns) -> Columns:
     """The columns of a file, or of file or hub split `name`, by its first row. named: by options,
-    which are all that is known of rows that are not on this machine: whatever reads them says so.
+    which are all that is known of rows that are not on this machine: their reader reports it.
     """
     if named.reference not in ("", NONE):
         return named

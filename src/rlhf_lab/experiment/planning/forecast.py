@@ -32,7 +32,7 @@ from rlhf_lab.types.errors import UserError
 ROWS_PER_SECOND = 1e6
 YEAR = 365 * 86_400
 MOST_YEARS = 100
-# What is said before a run writes it.
+# Bytes above which a run reports what it will write.
 MUCH_DISK = 1e9
 
 
