@@ -70,7 +70,7 @@ def test_prompts_and_a_function_are_a_whole_experiment(
     assert "eval/prompts_unjudged" not in last and "proxy/reference_mean" not in last
     assert 1 <= last["proxy/mean"] <= 9 and last["eval/split"] == "validation"
     out = capsys.readouterr().out
-    assert f"mean reward {last['proxy/mean']:.3f}, KL to the start" in out
+    assert f" -> {last['proxy/mean']:.3f}, KL to the start" in out
     assert "no win-rate: nobody judges (judge=none)" in out
     (text, *_) = read_rows(folder / "samples.jsonl")
     assert text["reference"] is None and text["gold"] is None
@@ -233,5 +233,4 @@ def test_the_closing_lines_have_what_was_before(
     shown = capsys.readouterr().out
     key = "gold/win_rate" if "gold/win_rate" in last else "proxy/mean"
     assert f"{first[key]:.3f} -> {last[key]:.3f}" in shown
-    samples = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
-    assert all(row["before"] for row in samples) and "before" in shown
+    assert "before" in shown

@@ -71,16 +71,15 @@ def evaluate_run(
         if options.last_prompts:
             last, tables[version] = judge.judge(version, path, options.last_prompts)
     table = tables[version][: options.table_rows]
-    if (first := min(saved)) != version and first in tables:
-        old = {row["uid"]: row["sample"] for row in tables[first]}
-        table = [row | {"before": old.get(row["uid"], "")} for row in table]
+    # Of a version that was judged beside the training, only the row is known.
+    old = tables.get(min(saved), []) if min(saved) != version else []
     label = f"-{options.label}" if options.label else ""
     write_rows(folder / f"evals{label}.jsonl", rows)
     if options.last_prompts:
         write_rows(folder / f"evals{label}-{LAST}.jsonl", [last])
     write_rows(folder / f"samples{label}.jsonl", table)
     console.print(headline(rows[0], last))
-    show_samples(console, table)
+    show_samples(console, table, {row["uid"]: row["sample"] for row in old})
     return rows
 
 
@@ -130,12 +129,12 @@ def headline(first: Row, row: Row) -> str:
     return ", ".join([*means, f"KL to the start {end}; no win-rate: {row['eval/no_win_rate']}"])
 
 
-def show_samples(console: Console, table: list[dict[str, Any]]) -> None:
-    """A table of what the policy wrote before and writes now; columns without any text are left
-    out."""
+def show_samples(console: Console, table: list[dict[str, Any]], before: Mapping[str, str]) -> None:
+    """A table of what the policy wrote before, by uid, and writes now; columns without any text are
+    left out."""
     columns = {
         "prompt": [row["prompt"] for row in table],
-        "before": [row.get("before", "") for row in table],
+        "before": [before.get(row["uid"], "") for row in table],
         "sample": [row["sample"] or NO_TEXT for row in table],
         "gold": [number(row, "gold", 2) for row in table],
         "reference": [row["reference"] or "" for row in table],

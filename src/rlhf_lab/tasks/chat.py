@@ -72,10 +72,10 @@ def require_arguments(arguments: Mapping[str, Any]) -> None:
 def turns_of(tokenizer: Any, form: Form, example: Example) -> Messages:
     """The messages of a prompt that a template renders; none of a prompt that is read as it is."""
     form = form if isinstance(form, ChatForm) else ChatForm(form)
-    has_template = bool(form.template or tokenizer.chat_template)
-    if example.messages or not (form.takes_plain and has_template):
+    if example.messages or not form.takes_plain:
         return example.messages
-    return (("user", example.prompt),)
+    has_template = form.template or tokenizer.chat_template
+    return (("user", example.prompt),) if has_template else ()
 
 
 def text(tokenizer: Any, form: Form, example: Example) -> str:
