@@ -113,7 +113,8 @@ def of_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     write_files(tmp_path)
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    for key in ("OPENAI_API_KEY", "WANDB_API_KEY"):
+        monkeypatch.setenv(key, "none")
     read_former_names()
     register()
     # Extras are installed by whoever uses them.

@@ -38,14 +38,14 @@ import rlhf_lab
 from rlhf_lab_analysis.notebooks import view
 
 # %% [markdown]
-# The model writes bytes and begins with random weights. The reward wants many different vowels.
+# The model writes bytes and begins with random weights. The reward wants vowels,
+# and an answer of a single vowel earns all of it.
 
 
 # %%
 def vowels(prompt: str, completion: str, **_: object) -> float:
-    """Vowels that do not repeat the letter before them, per byte of the longest answer."""
-    pairs = zip(" " + completion, completion, strict=False)
-    return sum(now in "aeiou" and now != before for before, now in pairs) / 24
+    """The share of vowels."""
+    return sum(letter in "aeiou" for letter in completion) / max(1, len(completion))
 
 
 prompts = [{"prompt": f"Write something about the number {number}:"} for number in range(200)]
@@ -58,7 +58,7 @@ prompts = [{"prompt": f"Write something about the number {number}:"} for number 
 os.chdir(tempfile.mkdtemp())
 SIZE = os.environ.get("RLHF_LAB_NOTEBOOK_SIZE", "run.updates=48 run.groups_per_update=16")
 LENGTHS = "task.max_prompt_tokens=64 task.max_response_tokens=24"
-SETTINGS = f"model=nano_s algo=rloo run.group_size=4 optim.lr=2e-3 {LENGTHS} {SIZE}".split()
+SETTINGS = f"model=nano_s algo=rloo run.group_size=4 optim.lr=3e-3 {LENGTHS} {SIZE}".split()
 
 
 def train(mode: str) -> rlhf_lab.Run:
