@@ -28,7 +28,7 @@ def complaints() -> list[dict[str, str]]:
 
 
 def defined_in(path: Path) -> set[str]:
-    """The names of the tests that a file defines and that nothing skips; a file may need an extra."""
+    """The tests that a file defines and nothing skips. A whole file may need an extra."""
     found: set[str] = set()
     body = ast.parse(path.read_text(encoding="utf-8")).body
     whole = [ast.unparse(node) for node in body if isinstance(node, ast.Assign | ast.Expr)]
