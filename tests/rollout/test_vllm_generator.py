@@ -407,6 +407,13 @@ def test_a_server_that_was_started_otherwise_is_refused(key: str, value: Any, fl
         Servers(VLLMServerSampling(urls=[url]), {}, 64)
 
 
+def test_a_server_that_takes_no_tokens_is_refused() -> None:
+    fake = FakeServer(0)
+    fake.takes_tokens = False
+    with serving(fake) as url, pytest.raises(UserError, match="--enable-scale-out"):
+        Servers(VLLMServerSampling(urls=[url]), {}, 64)
+
+
 def test_a_server_on_a_cpu_must_read_prompts_whole() -> None:
     fake = FakeServer(0)
     fake.device = "cpu"

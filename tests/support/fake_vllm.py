@@ -107,6 +107,7 @@ class FakeServer:
         self.protocol = "HTTP/1.0"
         self.prompts: list[list[int]] = []
         self.refused = ""
+        self.takes_tokens = True
         self.device = "cuda"
 
     def reply(self, path: str, content: Any) -> Any:
@@ -134,20 +135,28 @@ class FakeServer:
         if path == "/weight_info":
             return {"weight_version": self.version}
         if path == "/inference/v1/generate":
-            self.prompts.append(content["token_ids"])
-            token = {"token_id": self.number, "logprob": -0.5}
-            spans = [{"version": self.version, "start": 0, "end": 1}]
-            return {
-                "choices": [
-                    {
-                        "token_ids": [self.number],
-                        "logprobs": {"content": [token]},
-                        "finish_reason": "length",
-                        "weight_versions": spans,
-                    }
-                ]
-            }
+            return self.written(content)
         return {}
+
+    def written(self, content: Any) -> Any:
+        """A sample of one token."""
+        if not self.takes_tokens:
+            raise PermissionError("scale-out is disabled")
+        if "token_ids" not in content:
+            raise ValueError("a request without tokens")
+        self.prompts.append(content["token_ids"])
+        token = {"token_id": self.number, "logprob": -0.5}
+        spans = [{"version": self.version, "start": 0, "end": 1}]
+        return {
+            "choices": [
+                {
+                    "token_ids": [self.number],
+                    "logprobs": {"content": [token]},
+                    "finish_reason": "length",
+                    "weight_versions": spans,
+                }
+            ]
+        }
 
 
 @contextmanager
@@ -171,6 +180,8 @@ def serving(fake: FakeServer) -> Iterator[str]:
             fake.headers.append(self.headers["X-data-parallel-rank"])
             try:
                 body, status = json.dumps(fake.reply(self.path, content)).encode(), 200
+            except PermissionError as error:
+                body, status = str(error).encode(), 403
             except ValueError as error:
                 body, status = str(error).encode(), 500
             self.send_response(status)

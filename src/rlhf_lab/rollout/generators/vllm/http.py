@@ -79,7 +79,9 @@ class Server:
             self._idle.append((monotonic(), connection))
         if status != 200:
             text = content.decode("utf-8", "replace")
-            raise EngineFailure(f"{where} refused ({status}): {text[:2000]}")
+            failure = EngineFailure(f"{where} refused ({status}): {text[:2000]}")
+            failure.status = status
+            raise failure
         try:
             return json.loads(content or b"null")
         except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Names by which a server and a run know that they belong together."""
+"""Names that a server and a run share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 # Set by whoever starts servers and trainers of one job; empty: any server will do.
 RUN_ID = "RLHF_LAB_RUN_ID"
 SERVED = "rlhf_lab"
+# Where a server takes prompts as tokens.
+GENERATE = "/inference/v1/generate"
 
 
 def run_id() -> str:

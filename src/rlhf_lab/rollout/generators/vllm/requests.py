@@ -19,7 +19,10 @@ SEEDS = 2**63
 
 
 class EngineFailure(RuntimeError):
-    """vLLM ended, refused a request, or answered what cannot be; the message includes its log."""
+    """vLLM ended, refused a request, or answered what cannot be; the message includes its log.
+    status: of HTTP, with which a server refused; 0 elsewhere."""
+
+    status = 0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from rlhf_lab.rollout.generators.vllm import names
@@ -43,6 +44,7 @@ def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> tupl
         "--no-enable-chunked-prefill": config["device_config"]["device"] != "cpu"
         or not config["scheduler_config"]["enable_chunked_prefill"],
         f"--max-model-len {tokens} (or more)": model["max_model_len"] >= tokens,
+        "--enable-scale-out": takes_tokens(server),
     }
     missing = [flag for flag, is_there in requirements.items() if not is_there]
     if missing:
@@ -50,6 +52,15 @@ def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> tupl
     parallel = config["parallel_config"]
     workers = int(parallel["tensor_parallel_size"]) * int(parallel["pipeline_parallel_size"])
     return workers, int(parallel["data_parallel_size"])
+
+
+def takes_tokens(server: Server) -> bool:
+    """Whether prompts can be sent as tokens: else the server forbids even an empty request."""
+    try:
+        server.post(names.GENERATE, {})
+    except EngineFailure as error:
+        return error.status != HTTPStatus.FORBIDDEN
+    return True
 
 
 def require_same_job(server: Server, model: dict[str, Any]) -> None:

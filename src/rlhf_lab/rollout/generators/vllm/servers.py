@@ -154,7 +154,7 @@ class Servers(Backend):
             # A server of another job refuses the name.
             **({"model": names.served_model()} if names.run_id() else {}),
         }
-        choice = server.post("/inference/v1/generate", body, headers)["choices"][0]
+        choice = server.post(names.GENERATE, body, headers)["choices"][0]
         spans = [(one["version"], one["start"], one["end"]) for one in choice["weight_versions"]]
         return Answer(
             tokens=tuple(choice["token_ids"]),
