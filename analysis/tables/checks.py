@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rlhf_lab.experiment.round_warnings import MOSTLY, ZEROED
+from rlhf_lab.runs.metric_names import MOSTLY, ZEROED
 from rlhf_lab_analysis.sources.axes import number
 from rlhf_lab_analysis.sources.conditions import TUNING, role_of
 from rlhf_lab_analysis.sources.record import Record

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from importlib import import_module
 from typing import Any
 
 __version__ = "0.2.0"
@@ -20,7 +21,5 @@ logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= loggin
 def __getattr__(name: str) -> Any:
     """train, resume and Run (docs/python.md), which are imported at their first use."""
     if name in ("train", "resume", "Run"):
-        from rlhf_lab.cli import python
-
-        return getattr(python, name)
+        return getattr(import_module("rlhf_lab.cli.python"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_key, response_tokens
+from rlhf_lab.runs.metric_names import MOSTLY, ZEROED
 from rlhf_lab.types.data import Metrics
 
 EMPTY, ENDED = "sample/empty_rate", "sample/eos_rate"
-ZEROED, KEPT = "correction/zeroed", "update/adapters_kept"
+KEPT = "update/adapters_kept"
 # Share of the answers above which too many of a round are empty, or cut.
 MANY = 0.2
-# Share of the tokens above which a correction leaves most of a round out.
-MOSTLY = 0.5
 # Share of the adapters' update of which the rest is too much to lose.
 NEARLY_ALL = 0.99
 

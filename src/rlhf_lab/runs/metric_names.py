@@ -21,6 +21,9 @@ SHARE, TOKENS, SECONDS = "share, 0 to 1", "tokens", "s"
 VIRTUAL = "virtual s"
 NATS_TOKEN, NATS_SEQUENCE, SCORE = "nats a token", "nats a sequence", "score"
 
+# Share of the tokens above which a correction leaves most of a round out.
+ZEROED, MOSTLY = "correction/zeroed", 0.5
+
 ROUND = tuple(
     Metric(*row)
     for row in (
@@ -96,7 +99,7 @@ ROUND = tuple(
         ("ratio/ess", SHARE, "Effective sample size over tokens; 1 is on-policy."),
         ("ratio/ess_sequences", SHARE, "Effective sample size over whole responses."),
         ("correction/weight", "", "Mean weight that `correction=` gives a token."),
-        ("correction/zeroed", SHARE, "Tokens whose weight is 0."),
+        (ZEROED, SHARE, "Tokens whose weight is 0."),
         ("correction/mismatch", "", "Mean ratio of trainer to generator at the weights that wrote "
          "(correction=split)."),
         ("correction/mismatch_bounded", SHARE, "Tokens whose mismatch is outside its interval."),
