@@ -15,7 +15,7 @@ from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.adapters import with_adapters
 from rlhf_lab.models.causal_rows import stores_no_masks
 from rlhf_lab.models.devices import chosen
-from rlhf_lab.models.pretrained import torch_dtype
+from rlhf_lab.models.pretrained import PretrainedModel, torch_dtype
 from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
 from rlhf_lab.models.without_weights import without_weights
@@ -111,13 +111,18 @@ class EngineJob:
 
 
 def engine_job(
-    config: Config, model: Any, values: ValueNetwork | None = None, teacher: Any | None = None
+    config: Config,
+    model: Any,
+    values: ValueNetwork | None = None,
+    teacher: Any | None = None,
+    base: PretrainedModel | None = None,
 ) -> EngineJob:
-    """The engine that a run trains by. It owns model, values and teacher once it is built."""
+    """The engine that a run trains by. It owns model, values and teacher once it is built. base:
+    where the model is, which saved adapters name."""
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     drawn_in = torch.float32
     if config.model.lora_rank:
-        model = with_adapters(model, config.model.lora, config.seed)
+        model = with_adapters(model, config.model.lora, config.seed, base)
         drawn_in = torch_dtype(precision(config)["generator"]["dtype"])
     device = training_device(config.engine.device, current())
     passes = (

@@ -28,7 +28,7 @@ def check_adapters(config: Config) -> None:
         )
     if not config.model.lora_rank:
         return
-    require_peft()
+    require_peft("model.lora_rank", "model.lora_rank=0")
     if config.engine.shares_work:
         raise UserError(
             f"model.lora_rank={config.model.lora_rank} with engine={config.engine.name}: adapters "
@@ -61,13 +61,14 @@ def require_readable(model: ScratchModel | PretrainedModel, key: str) -> None:
     if not isinstance(model, PretrainedModel):
         return
     # With torch, which the rules are made without.
-    from rlhf_lab.models.causal_lm import load_tokenizer
+    from rlhf_lab.models.causal_lm import load_tokenizer, without_adapters
     from rlhf_lab.models.gguf import gguf_file
     from rlhf_lab.models.loading import load_config_of
 
     load_tokenizer(model, None, key)
-    if not gguf_file(model, key):
-        load_config_of(model.path, key, model.revision)
+    below, named = without_adapters(model, key)
+    if not gguf_file(below, named):
+        load_config_of(below.path, named, below.revision)
 
 
 def check_lengths(config: Config) -> None:

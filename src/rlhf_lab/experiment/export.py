@@ -14,14 +14,15 @@ from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.publish import Target, publish
 from rlhf_lab.experiment.run_products import products_of
+from rlhf_lab.models.adapter_versions import merged_version
 from rlhf_lab.models.causal_lm import load_policy, save_policy
+from rlhf_lab.models.folders import CONFIG
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.runs.disk import follow_umask
 from rlhf_lab.runs.folder import POLICY
-from rlhf_lab.runs.saved_tensors import read_tensors, saved_versions
+from rlhf_lab.runs.saved_tensors import ADAPTER_WEIGHTS, read_version, saved_versions
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 
 
@@ -74,8 +75,8 @@ def push(
 
 
 def chosen_version(config: Config, run: Path, version: int | None) -> tuple[int, Path | None]:
-    """A version that a run holds, and the file of its weights; None for its final policy. version:
-    None for the newest."""
+    """A version that a run holds, and the file of its weights; None for a final policy that is a
+    whole model. version: None for the newest."""
     saved = versions(config, run)
     missing = "weights" if version is None else f"version={version}"
     version = max(saved, default=-1) if version is None else version
@@ -88,11 +89,19 @@ def chosen_version(config: Config, run: Path, version: int | None) -> tuple[int,
 
 
 def versions(config: Config, run: Path) -> dict[int, Path | None]:
-    """The versions that a run holds and the files of their weights; None for its final policy."""
+    """The versions that a run holds and the files of their weights; None for a final policy that is
+    a whole model."""
     final: dict[int, Path | None] = {}
-    if (run / POLICY / "config.json").is_file():
+    if is_whole(run):
         final[config.run.num_rounds] = None
+    elif (adapters := run / POLICY / ADAPTER_WEIGHTS).is_file():
+        final[config.run.num_rounds] = adapters
     return {**saved_versions(run), **final}
+
+
+def is_whole(run: Path) -> bool:
+    """Whether a run has a final policy that is a whole model."""
+    return (run / POLICY / CONFIG).is_file()
 
 
 def fill(
@@ -108,12 +117,13 @@ def policy_of(
     config: Config, run: Path, weights: Path | None, version: int, stages: Artifacts
 ) -> tuple[Any, Any]:
     """A version of a run's policy, and its tokenizer. A run that has not finished has no policy
-    yet: its start has the same shape. weights: a file, or None for the final policy."""
+    yet: its start has the same shape, and adapters are merged into it. weights: a file, or None for
+    a final policy that is a whole model."""
     model = config.model
-    start = stages.policy(model) if not (run / POLICY).is_dir() else None
+    start = stages.policy(model) if not is_whole(run) else None
     dtype = model.policy_dtype if isinstance(model, PretrainedModel) else "float32"
     source = start or PretrainedModel(model.name, str(run / POLICY), dtype)
     policy, tokenizer = load_policy(source, None, config.seed)
     if weights is not None:
-        load_weights(policy, Weights(version, read_tensors(weights)))
+        load_weights(policy, merged_version(policy, read_version(version, weights)))
     return policy, tokenizer

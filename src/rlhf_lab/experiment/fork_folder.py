@@ -17,7 +17,8 @@ from rlhf_lab.runs.atomic_folder import (
 from rlhf_lab.runs.extents import Extent, require_rows
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import Unreadable, read_json
-from rlhf_lab.training.checkpoint_files import QUEUE, STATE, State, saved_checkpoints
+from rlhf_lab.runs.saved_tensors import WEIGHTS, read_version, version_files, write_version
+from rlhf_lab.training.checkpoint_files import QUEUE, STATE, VERSION, State, saved_checkpoints
 from rlhf_lab.training.checkpoint_optimizer import optimizer_file
 
 
@@ -52,9 +53,9 @@ def copy_rows(source: Path, target: Path, extent: Extent) -> None:
 
 def copy_version(checkpoint: Path, folder: Path, round_: int) -> None:
     """The version that a fork begins from, for evaluation."""
-    (folder / "weights").mkdir(exist_ok=True)
-    with atomic_file(folder / "weights" / f"{round_:06d}.safetensors") as draft:
-        shutil.copyfile(checkpoint / f"weights-{round_:08d}.safetensors", draft)
+    (folder / WEIGHTS).mkdir(exist_ok=True)
+    weights = read_version(round_, version_files(checkpoint, VERSION)[round_])
+    write_version(weights, folder / WEIGHTS / f"{round_:06d}")
 
 
 def copy_checkpoint(checkpoint: Path, root: Path) -> None:

@@ -14,12 +14,11 @@ from torch import Tensor
 from rlhf_lab.evaluation.measures.intervals import wilson
 from rlhf_lab.evaluation.measures.sft_distance import log_ratios
 from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.export import policy_of, versions
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.run_products import products_of
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import for_scores, load_reward_model
 from rlhf_lab.rewards.model import CPU
 from rlhf_lab.runs.folder import POLICY
@@ -94,7 +93,8 @@ def compare(config: Config, run: Path, console: Console) -> Comparison:
     stages = Artifacts(config, console, loader, products_of(run, may_make=True))
     rows = stages.held_out_pairs()
     reference, tokenizer = loader.read(stages.policy(config.model), config.seed)
-    policy, _ = load_policy(PretrainedModel(config.model.name, str(run / POLICY)), None, 0)
+    last = config.run.num_rounds
+    policy, _ = policy_of(config, run, versions(config, run)[last], last, stages)
     pad_id = TextFrame(tokenizer).pad
     implicit_P = right(implicit_gaps(policy, reference, rows, pad_id))
     scorer, _, _ = load_reward_model(str(stages.reward_model().folder))

@@ -26,7 +26,7 @@ from rlhf_lab.experiment.saved_states import report_states
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
-from rlhf_lab.models.causal_lm import require_savable, save_policy
+from rlhf_lab.models.causal_lm import require_savable, save_adapters, save_policy
 from rlhf_lab.models.devices import release_unused
 from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.models.without_weights import with_parameters, without_weights
@@ -197,8 +197,11 @@ def train_policy(
         note=lambda facts: record.update(**facts),
     )
     if weights.version == config.run.num_rounds:
-        whole = with_parameters(shape, weights.state)
-        save_policy(whole, tokenizer, folder / runs.POLICY, settings)
+        policy = folder / runs.POLICY
+        if weights.adapters is not None:
+            save_adapters(weights.adapters, shape, tokenizer, policy, settings)
+        else:
+            save_policy(with_parameters(shape, weights.state), tokenizer, policy, settings)
     return weights
 
 

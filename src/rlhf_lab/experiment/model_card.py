@@ -17,6 +17,7 @@ from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.reading import Unreadable, read_yaml
+from rlhf_lab.runs.saved_tensors import ADAPTER_WEIGHTS
 
 CARD = "README.md"
 PAPER = "arXiv:2410.18252"
@@ -25,7 +26,7 @@ ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
 PRIVATE = ("output", "hydra")
 
 LOADING = """\
-```python
+{about}```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained("path/to/this/folder")
@@ -35,27 +36,38 @@ tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
 Samples were drawn at temperature {temperature}, without top-p and top-k.
 `rlhf-lab train model=pretrained model.path=path/to/this/folder` goes on training from it."""
 
+ADAPTERS_ALONE = """\
+These are adapters alone (pip install peft); adapter_config.json names their base model. `rlhf-lab
+export RUN FOLDER` writes the whole model, with the adapters merged in.
+
+"""
+
 
 def write_card(config: Config, run: Path, folder: Path, version: int) -> None:
     """Write the card of a version of a run into a folder that holds its weights."""
-    (folder / CARD).write_text(card(config, run, version), encoding="utf-8")
+    text = card(config, run, version, (folder / ADAPTER_WEIGHTS).is_file())
+    (folder / CARD).write_text(text, encoding="utf-8")
 
 
-def card(config: Config, run: Path, version: int) -> str:
-    """The whole card, from the run's config and files."""
+def card(config: Config, run: Path, version: int, is_adapters: bool = False) -> str:
+    """The whole card, from the run's config and files. is_adapters: whether it is about adapters
+    without their base."""
     manifest = read_manifest(run / MANIFEST)
     title = f"{config.model.name} after {config.algo.name} on {config.task.name}"
     sections = {
         "How it was trained": table(["", ""], list(training(config))),
         "Scores": scores(run, version),
         "Samples": samples(run, version),
-        "How to load it": LOADING.format(temperature=config.generator.temperature),
+        "How to load it": LOADING.format(
+            about=ADAPTERS_ALONE if is_adapters else "",
+            temperature=config.generator.temperature,
+        ),
         "Made with": table(["", ""], list(made_with(manifest))),
         "Config": written_config(run),
         "How to cite it": citation(config),
     }
     found = [*results(config, run, version), *benchmark_results(config, run, version)]
-    front = front_matter(config, found)
+    front = front_matter(config, found, "peft" if is_adapters else "transformers")
     lines = [front, f"# {title}", "", summary(config, version), ""]
     for heading, text in sections.items():
         if not text:
@@ -64,15 +76,17 @@ def card(config: Config, run: Path, version: int) -> str:
     return "\n".join(lines)
 
 
-def front_matter(config: Config, found: Sequence[EvalResult] = ()) -> str:
-    """The hub's metadata, with the results that it shows. No licence: it follows from that of the
-    base model and of the data."""
+def front_matter(
+    config: Config, found: Sequence[EvalResult] = (), library: str = "transformers"
+) -> str:
+    """The hub's metadata, with the results that it shows. library: what loads the folder. No
+    licence: it follows from that of the base model and of the data."""
     names = (config.algo.name, config.mode.name, config.task.name)
     data = ModelCardData(
         model_name=f"{config.model.name}-{config.algo.name}-{config.task.name}" if found else None,
         eval_results=list(found) or None,
         base_model=base_model(config) or None,
-        library_name="transformers",
+        library_name=library,
         pipeline_tag="text-generation",
         tags=["rlhf-lab", "rlhf", *dict.fromkeys(name.replace("_", "-") for name in names)],
     )
@@ -105,7 +119,7 @@ def training(config: Config) -> Iterator[list[str]]:
     yield ["start", base_model(config) or f"`{model.name}`"]
     if lora.rank:
         targets = ", ".join(lora.targets)
-        yield ["adapters", f"LoRA of rank {lora.rank}, alpha {lora.alpha:g} ({targets}), merged"]
+        yield ["adapters", f"LoRA of rank {lora.rank}, alpha {lora.alpha:g} ({targets})"]
     yield ["algorithm", f"`{config.algo.name}`, correction `{config.correction.name}`"]
     yield ["task", f"`{config.task.name}`"]
     yield ["reward", f"`{config.reward.name}`, judged by `{config.judge.name}`"]

@@ -14,14 +14,14 @@ from typing_extensions import TypedDict
 
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.runs.atomic_folder import atomic_file, remove_drafts
+from rlhf_lab.runs.atomic_folder import remove_drafts
 from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, ROLLOUTS, SCHEDULE, TIMELINE, VALIDATION
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.live.progress import TRAIN
 from rlhf_lab.runs.reading import checked
 from rlhf_lab.runs.rollouts import RolloutSample
-from rlhf_lab.runs.saved_tensors import WEIGHTS
+from rlhf_lab.runs.saved_tensors import WEIGHTS, write_version
 from rlhf_lab.runs.schema import Amount
 from rlhf_lab.runs.trackers.console import Bar, Console
 from rlhf_lab.runs.trackers.identity import TrackedRun
@@ -166,7 +166,7 @@ def kept_versions(config: Config) -> set[int]:
 
 
 def saver(folder: Path, keep: set[int], kept: Callable[[int], None]) -> Callable[[Weights], None]:
-    """Keep the versions that will be evaluated, each as a file that appears whole."""
+    """Keep the versions that will be evaluated."""
     weights_folder = folder / WEIGHTS
     weights_folder.mkdir(exist_ok=True)
     remove_drafts(weights_folder)
@@ -174,8 +174,7 @@ def saver(folder: Path, keep: set[int], kept: Callable[[int], None]) -> Callable
     def save(weights: Weights) -> None:
         if weights.version not in keep:
             return
-        with atomic_file(weights_folder / f"{weights.version:06d}.safetensors") as draft:
-            save_file(dict(weights.state), draft)
+        write_version(weights, weights_folder / f"{weights.version:06d}")
         kept(weights.version)
 
     return save

@@ -111,7 +111,7 @@ def learn(
         ledger = new_ledger(config, sources, model, values, teacher)
         if start:
             ledger.restore(start.ledger, wall)
-        job = engine_job(config, model, values, teacher)
+        job = engine_job(config, model, values, teacher, sources.policy)
         report_packing(job, report)
         loop = Loop(
             algo=config.algo,

@@ -14,9 +14,10 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.spread_sampling import spread_evaluator, spread_validator
+from rlhf_lab.models.adapter_versions import merged_version
 from rlhf_lab.runs.folder import VALIDATION
 from rlhf_lab.runs.jsonl import read_rows, write_rows
-from rlhf_lab.runs.saved_tensors import WEIGHTS, read_tensors
+from rlhf_lab.runs.saved_tensors import read_version, saved_versions
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Metrics, Weights
 
@@ -54,7 +55,8 @@ def validate(
     rows = read_rows(path)
     if any(row["version"] == version and row.get("validate") == kind for row in rows):
         return
-    weights = Weights(version, read_tensors(folder / WEIGHTS / f"{version:06d}.safetensors"))
+    model, _ = loader.read(sources.policy, config.seed)
+    weights = merged_version(model, read_version(version, saved_versions(folder)[version]))
     start = perf_counter()
     metrics = validation_metrics(config, sources, loader, weights)
     seconds = perf_counter() - start

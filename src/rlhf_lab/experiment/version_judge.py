@@ -12,11 +12,12 @@ from rlhf_lab.evaluation.evaluator import Evaluator
 from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.config import plain
 from rlhf_lab.experiment.sources import Sources
+from rlhf_lab.models.adapter_versions import merged_version
 from rlhf_lab.runs.atomic_folder import file_digest
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.jsonl import read_rows
-from rlhf_lab.runs.saved_tensors import read_tensors
-from rlhf_lab.types.data import Metrics, Weights
+from rlhf_lab.runs.saved_tensors import read_version
+from rlhf_lab.types.data import Metrics
 
 Row = Mapping[str, Any]
 # Digest of the weights and of the options that a row of a run with eval.every was made by.
@@ -40,7 +41,7 @@ class VersionJudge:
         """The row of a version on the first prompts, with the seconds that it took, and the table
         of its texts."""
         known = {DIGEST: row_digest(self.options, path)} if self.options.every else {}
-        weights = Weights(version, read_tensors(path))
+        weights = merged_version(self.evaluator.reference, read_version(version, path))
         start = perf_counter()
         metrics, table = self.evaluator.evaluate(weights, prompts)
         row = metrics | speed(metrics, perf_counter() - start) | self.facts

@@ -20,15 +20,17 @@ CONFIG_BYTES = 16 * MEBIBYTE
 @dataclass(frozen=True)
 class Base:
     """The model that adapters were trained beside. path, revision: where it is. key: what names it
-    in refusals. has_tokenizer: whether the adapters bring one of their own."""
+    in refusals. has_tokenizer: whether the adapters bring one of their own. kind: its class; ''
+    where their config names none."""
 
     path: str
     revision: str
     key: str
     has_tokenizer: bool
+    kind: str
 
 
-def base_of(path: str, key: str, where: Mapping[str, str]) -> Base | None:
+def base_of(path: str, where: Mapping[str, str], key: str) -> Base | None:
     """The base model of the adapters in a folder or a repository of the hub; None for whole models.
     where: keywords of the hub. Raises UserError, naming the option `key`, where the adapters'
     config names none."""
@@ -58,4 +60,6 @@ def base_of(path: str, key: str, where: Mapping[str, str]) -> Base | None:
         _raise_exceptions_for_connection_errors=False,
     )
     named = f"{key}={path}: base_model_name_or_path"
-    return Base(base, str(config.get("revision") or ""), named, own is not None)
+    mapping = config.get("auto_mapping")
+    kind = mapping.get("base_model_class") if isinstance(mapping, dict) else None
+    return Base(base, str(config.get("revision") or ""), named, own is not None, str(kind or ""))

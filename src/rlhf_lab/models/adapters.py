@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from rlhf_lab.models.heads import is_tied, with_tying_recorded
 from rlhf_lab.models.loading import located, parsed
 from rlhf_lab.models.lora import ALL_LINEAR, Lora, require_peft
+from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.types.errors import UserError
 
 # peft's own names: of the only adapter, and of the module that an adapted one holds.
@@ -26,13 +28,13 @@ BASE = "base_layer"
 COUNTED_ROWS = 64
 
 
-def with_adapters(model: Any, lora: Lora, seed: int) -> Any:
+def with_adapters(model: Any, lora: Lora, seed: int, base: PretrainedModel | None = None) -> Any:
     """Insert adapters into the model, the only parameters that are trained then.
 
     A is drawn from the seed and B is zero, so that the policy starts as the reference. The adapters
-    are float32 whatever the weights are. Raises UserError for modules that cannot have adapters.
+    are float32 whatever the weights are. base: where the model is, which saved adapters name.
+    Raises UserError for modules that cannot have adapters.
     """
-    require_peft()
     from peft import LoraConfig, inject_adapter_in_model
 
     targets = ALL_LINEAR if ALL_LINEAR in lora.targets else list(lora.targets)
@@ -46,6 +48,12 @@ def with_adapters(model: Any, lora: Lora, seed: int) -> Any:
         bias="none",
         # GPT-2 stores its matrices the other way round.
         fan_in_fan_out=kinds == {"Conv1D"},
+        task_type="CAUSAL_LM",
+        auto_mapping={
+            "base_model_class": type(model).__name__,
+            "parent_library": type(model).__module__,
+        },
+        **({} if base is None else place_of(base)),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -56,6 +64,13 @@ def with_adapters(model: Any, lora: Lora, seed: int) -> Any:
         elif "lora_" in name:
             raise RuntimeError(f"adapter {name} is not trained")
     return model.eval()
+
+
+def place_of(base: PretrainedModel) -> dict[str, str]:
+    """The fields of peft's config that name a base model: by its hub name, or where it is here."""
+    name, where = located(base.path, base.revision)
+    is_here = Path(name).exists()
+    return {"base_model_name_or_path": str(Path(name).absolute()) if is_here else name, **where}
 
 
 def merged(model: Any, path: str, key: str, revision: str = "") -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, modeling_utils
 
-from rlhf_lab.models.adapter_folders import base_of
+from rlhf_lab.models.adapter_folders import Base, base_of
 from rlhf_lab.models.adapters import merged
 from rlhf_lab.models.gguf import gguf_file, gguf_tokenizer, load_gguf
 from rlhf_lab.models.heads import with_head
@@ -37,6 +38,8 @@ from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
 from rlhf_lab.models.text_part import text_config, text_part
 from rlhf_lab.models.weights import with_parameters_in
 from rlhf_lab.runs.disk import follow_umask, writing
+from rlhf_lab.runs.saved_tensors import write_adapters
+from rlhf_lab.types.data import Adapters
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import Marks, TextFrame, framed, marked
 
@@ -68,32 +71,50 @@ def load_policy(
 
 def load_pretrained(model: PretrainedModel, key: str) -> tuple[Any, Any]:
     """Weights and tokenizer as they were saved, adapters in their base."""
+    loaded = load_whole(model, key, torch_dtype(model.dtype))
+    return text_part(loaded, model.path, key), own_tokenizer(model, key)
+
+
+def load_whole(model: PretrainedModel, key: str, dtype: torch.dtype) -> Any:
+    """The weights as they were saved, in a type; adapters are merged into their base."""
     if file := gguf_file(model, key):
-        return load_gguf(file, model, key)
-    name, where = located(model.path, model.revision)
-    if base := base_of(name, key, where):
+        return load_gguf(file, model, key, dtype)
+    if base := base_of(*located(model.path, model.revision), key):
         # Merged in float32, and rounded once.
-        options = {**model.keywords, "dtype": torch.float32}
-        whole = load_weights_of(AutoModelForCausalLM, base.path, base.key, base.revision, **options)
-        loaded = merged(whole, model.path, key, model.revision).to(torch_dtype(model.dtype))
-    else:
-        loaded = load_weights_of(
-            AutoModelForCausalLM, model.path, key, model.revision, **model.keywords
-        )
-    tokenizer = load_tokenizer_of(model.path, key, model.revision)
-    return text_part(loaded, model.path, key), tokenizer
+        whole = load_whole(below(model, base), base.key, torch.float32)
+        if base.kind not in ("", type(whole).__name__):
+            whole = text_part(whole, base.path, base.key)
+        return merged(whole, model.path, key, model.revision).to(dtype)
+    options = {**model.keywords, "dtype": dtype}
+    return load_weights_of(AutoModelForCausalLM, model.path, key, model.revision, **options)
+
+
+def below(model: PretrainedModel, base: Base) -> PretrainedModel:
+    """The base of a model that is adapters."""
+    return replace(model, path=base.path, revision=base.revision)
+
+
+def without_adapters(model: PretrainedModel, key: str) -> tuple[PretrainedModel, str]:
+    """The model, or what the adapters that it is were trained beside, and the option that names
+    it."""
+    if gguf_file(model, key) or not (base := base_of(*located(model.path, model.revision), key)):
+        return model, key
+    return without_adapters(below(model, base), base.key)
 
 
 def policy_shape(model: ScratchModel | PretrainedModel, task_tokenizer: Any | None) -> Any:
     """The policy without weights: a model on the hub or in a folder from its config alone."""
-    if isinstance(model, ScratchModel) or gguf_file(model):
+    if isinstance(model, ScratchModel):
         return load_policy(model, task_tokenizer, seed=0)[0]
-    config = load_config_of(model.path, "model.path", model.revision)
-    config = text_config(config, model.path, "model.path")
+    model, key = without_adapters(model, "model.path")
+    if gguf_file(model, key):
+        return load_policy(model, None, seed=0, key=key)[0]
+    config = load_config_of(model.path, key, model.revision)
+    config = text_config(config, model.path, key)
     if model.tie_embeddings is not Tying.as_saved:
         config.tie_word_embeddings = model.tie_embeddings is Tying.tied
     dtype = torch_dtype(model.policy_dtype)
-    return shape_of(AutoModelForCausalLM, config, model.path, "model.path", dtype=dtype)
+    return shape_of(AutoModelForCausalLM, config, model.path, key, dtype=dtype)
 
 
 def load_tokenizer(
@@ -102,9 +123,14 @@ def load_tokenizer(
     """The tokenizer of `load_policy`, without the weights. key: the option that named it."""
     if isinstance(model, ScratchModel):
         return framed(task_tokenizer) if task_tokenizer is not None else refuse_no_tokenizer(model)
+    return prepared(own_tokenizer(model, key), model)
+
+
+def own_tokenizer(model: PretrainedModel, key: str) -> Any:
+    """The tokenizer as it was saved."""
     if file := gguf_file(model, key):
-        return prepared(gguf_tokenizer(file, model.path, key), model)
-    return prepared(load_tokenizer_of(model.path, key, model.revision), model)
+        return gguf_tokenizer(file, model.path, key)
+    return load_tokenizer_of(model.path, key, model.revision)
 
 
 def settled(model: Any) -> Any:
@@ -155,6 +181,18 @@ def save_policy(
     run's sampling, written to generation_config.json so that transformers samples alike."""
     model.generation_config = saved_generation(model, tokenizer, settings)
     save_folder(model, tokenizer, folder)
+    follow_umask(folder)
+
+
+def save_adapters(
+    adapters: Adapters, model: Any, tokenizer: Any, folder: Path, settings: GenerationSettings
+) -> None:
+    """Save a folder of adapters that peft, transformers and `model.path=` load with their base.
+    model: the base, which need have no weights."""
+    with quiet_transformers(), writing(folder):
+        saved_generation(model, tokenizer, settings).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    write_adapters(adapters, folder)
     follow_umask(folder)
 
 

@@ -6,10 +6,11 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_lab.models.loading import parsed, require_finite
-from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel, torch_dtype
+from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.types.errors import UserError
 
@@ -64,19 +65,20 @@ def require_weights(model: ScratchModel | PretrainedModel) -> None:
         gguf_file(model)
 
 
-def load_gguf(file: Path, model: PretrainedModel, key: str) -> tuple[Any, Any]:
-    """Model and tokenizer, in a form that can be saved again."""
+def load_gguf(file: Path, model: PretrainedModel, key: str, dtype: torch.dtype) -> Any:
+    """The weights in a type, in a form that can be saved again."""
     folder, name = str(file.parent), file.name
+    options = {**model.keywords, "dtype": dtype}
     with parsed(model.path, key):
-        quantised = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, **model.keywords)
+        quantised = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, **options)
         # A model read from GGUF refuses save_pretrained; the same tensors in a fresh one do not.
         config = quantised.config
         if hasattr(config, "quantization_config"):
             del config.quantization_config
-        fresh = type(quantised)(config).to(torch_dtype(model.dtype))
+        fresh = type(quantised)(config).to(dtype)
         fresh.load_state_dict(quantised.state_dict())
     require_finite(fresh, model.path, key)
-    return fresh, gguf_tokenizer(file, model.path, key)
+    return fresh
 
 
 def gguf_tokenizer(file: Path, path: str, key: str) -> Any:

@@ -97,7 +97,7 @@ def load_config_of(path: str, key: str, revision: str = "") -> Any:
     """A model's config, of adapters that of their base. Raises UserError, naming `key`, if there is
     none."""
     name, where = located(path, revision)
-    if base := base_of(name, key, where):
+    if base := base_of(name, where, key):
         return load_config_of(base.path, base.key, base.revision)
     require_config(path, key)
     with parsed(path, key):
@@ -108,7 +108,7 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
     """A tokenizer from a folder or the hub, marked with the text frame of its model; that of their
     base for adapters without one. Raises UserError, naming `key`, if there is none."""
     name, where = located(path, revision)
-    base = base_of(name, key, where)
+    base = base_of(name, where, key)
     if base and not base.has_tokenizer:
         return load_tokenizer_of(base.path, base.key, base.revision)
     try:

@@ -36,11 +36,12 @@ class Lora:
             )
 
 
-def require_peft(user: str = "model.lora_rank", instead: str = "model.lora_rank=0") -> None:
-    """Raises UserError, with the line that installs it, where peft is absent. user: the option that
-    needs it. instead: what does not."""
+def require_peft(user: str, instead: str = "") -> None:
+    """Raises UserError, with the line that installs it, where peft is absent. user: what needs it.
+    instead: an option that does not."""
     if importlib.util.find_spec("peft") is None:
+        other = f", or pass {instead}" if instead else ""
         raise UserError(
             f"{user} needs the package peft, which is not installed: run "
-            f"pip install 'rlhf-lab[lora]', or pass {instead}"
+            f"pip install 'rlhf-lab[lora]'{other}"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NotRequired
 
@@ -13,11 +13,10 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from rlhf_lab.rollout.chunk_states import Queued
-from rlhf_lab.runs.disk import save_file
 from rlhf_lab.runs.extents import Extent
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import Unreadable, read_json
-from rlhf_lab.runs.saved_tensors import read_tensors
+from rlhf_lab.runs.saved_tensors import read_version, version_files, write_version
 from rlhf_lab.runs.schema import Count
 from rlhf_lab.training.checkpoint_optimizer import (
     owned,
@@ -33,7 +32,7 @@ STATE = "state.json"
 QUEUE = "queue.jsonl"
 BUFFER = "replay.jsonl"
 NAME = re.compile(r"[0-9]{8,15}")
-WEIGHTS = re.compile(r"weights-([0-9]{8,15})\.safetensors")
+VERSION = re.compile(r"weights-([0-9]{8,15})")
 
 
 class State(TypedDict):
@@ -87,13 +86,13 @@ def read(
     called before it."""
     state = read_json(folder / STATE, State)
     prepare(state["counters"])
-    found = [(WEIGHTS.fullmatch(path.name), path) for path in sorted(folder.glob("weights-*"))]
-    weights = {int(match[1]): owned(read_tensors(path)) for match, path in found if match}
+    found = version_files(folder, VERSION)
+    weights = {version: read_version(version, path) for version, path in found.items()}
     if state["round"] != int(folder.name) or state["round"] not in weights:
         raise Unreadable(folder, f"it is of round {state['round']}, whose weights it lacks")
     return Snapshot(
         round=state["round"],
-        weights={version: Weights(version, tensors) for version, tensors in weights.items()},
+        weights={v: replace(one, state=owned(one.state)) for v, one in weights.items()},
         optimizer=read_optimizer(folder),
         counters=state["counters"],
         queue=[from_queue_row(row, chunk) for row in read_rows(folder / QUEUE)],
@@ -107,7 +106,7 @@ def read(
 def write_weights(versions: Mapping[int, Weights], draft: Path) -> None:
     """Write versions of the policy, which never change."""
     for version, weights in versions.items():
-        save_file(dict(weights.state), draft / f"weights-{version:08d}.safetensors")
+        write_version(weights, draft / f"weights-{version:08d}")
 
 
 def write_rest(snapshot: Snapshot, records: Mapping[str, Any], draft: Path) -> None:

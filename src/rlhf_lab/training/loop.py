@@ -170,7 +170,8 @@ class Loop:
             with self._span("save", 0):
                 self.hooks.save(weights)
             return weights
-        weights = start.weights[start.round]
+        held = {version: self.engine.whole(one) for version, one in start.weights.items()}
+        weights = held[start.round]
         self.engine.restore(weights, start.optimizer)
         # A fork may begin with a coefficient of its own.
         if isinstance(self.algo, Adaptive) and "kl_coef" in start.counters:
@@ -179,7 +180,7 @@ class Loop:
             decay = self.run_options.return_decay
             self.returns = ReturnRange(decay, start.counters["return_range"])
         self.replay = ReplayBuffer(self.run_options, self.seed, start.buffer)
-        self.pipeline.restore(start.counters, start.queue, start.weights)
+        self.pipeline.restore(start.counters, start.queue, held)
         return weights
 
     def _take(self, weights: Weights) -> RoundRollouts:

@@ -98,11 +98,25 @@ class Needs:
 
 
 @dataclass(frozen=True)
+class Adapters:
+    """Low-rank adapters as peft saves them: the contents of adapter_config.json, which names their
+    base model, and of adapter_model.safetensors, A and B of each module by name."""
+
+    config: Mapping[str, Any]
+    state: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
 class Weights:
-    """One immutable version of the policy. version: rounds of training done. state: by name."""
+    """One immutable version of the policy. version: rounds of training done. state: by name.
+
+    adapters: what the state was merged from, where adapters are trained. Files hold these alone:
+    what is read from one has no state until it is merged.
+    """
 
     version: int
     state: Mapping[str, Tensor]
+    adapters: Adapters | None = None
 
     def at(self, step: int) -> Weights:
         """A single version is the simplest `WeightFeed`: these weights write every token."""

@@ -221,7 +221,8 @@ class Engine(Protocol):
     logp, entropy: of the tokens, and in nats of the distributions that they were drawn from, under
     given weights, without changing the policy. values: by the value model.
     ratio_gradients: of each response, see `Batch.log_ratio_gradient_B`. weights: an
-    immutable copy of the policy. state, restore: optimizer, value model and moved reference of a
+    immutable copy of the policy. whole: a version of a checkpoint with its weights merged, before
+    `restore`. state, restore: optimizer, value model and moved reference of a
     checkpoint. sharded: what writes that state by shards, None where one process has it whole.
     peak_memory: bytes, of the process that took most.
     """
@@ -243,6 +244,8 @@ class Engine(Protocol):
     def move_reference(self, decay: float) -> None: ...
 
     def weights(self, version: int) -> Weights: ...
+
+    def whole(self, weights: Weights) -> Weights: ...
 
     def state(self) -> dict[str, Tensor]: ...
 

@@ -70,6 +70,10 @@ class BroadcastEngine:
         result: Weights = self._call("weights", (version,), (version,))
         return result
 
+    def whole(self, weights: Weights) -> Weights:
+        """Adapters, which alone are merged, are trained in one process."""
+        return self.engine.whole(weights)
+
     def state(self) -> dict[str, Tensor]:
         result: dict[str, Tensor] = self._call("state", (), ())
         return result

@@ -21,7 +21,7 @@ from rlhf_lab.models.devices import tensor_float, torch_threads
 from rlhf_lab.models.forward import of_policy, token_rows
 from rlhf_lab.runs.memory import memory_for, peak_bytes
 from rlhf_lab.training.engines.distributed import Processes
-from rlhf_lab.training.engines.engine_state import EngineState
+from rlhf_lab.training.engines.engine_state import EngineState, other_model
 from rlhf_lab.training.engines.microbatches import (
     NORMS,
     MicrobatchMetrics,
@@ -35,7 +35,11 @@ from rlhf_lab.training.engines.microbatches import (
     zero_loss,
 )
 from rlhf_lab.training.engines.options import EngineOptions, Versions
-from rlhf_lab.training.engines.parameter_backend import GradientBackend, ParameterBackend
+from rlhf_lab.training.engines.parameter_backend import (
+    AdapterBackend,
+    GradientBackend,
+    ParameterBackend,
+)
 from rlhf_lab.training.engines.policy_with_values import PassKind
 from rlhf_lab.training.engines.versions import copied, settle
 from rlhf_lab.types.data import Batch, PolicyOutput, UpdateResult, Weights
@@ -235,8 +239,23 @@ class TrainingEngine:
             if self._processes.is_main:
                 state[name] = copied(tensor, stays)
         settle(state.values(), self._backend.device)
-        self._latest = Weights(version, state)
+        backend = self._backend
+        adapters = backend.adapters() if isinstance(backend, AdapterBackend) else None
+        self._latest = Weights(version, state, adapters)
         return self._latest
+
+    def whole(self, weights: Weights) -> Weights:
+        """A version of a checkpoint with its weights: adapters are merged here, where they were
+        merged before. The policy is at that version afterwards, and `restore` comes next. Raises
+        UserError if they are of another model."""
+        if weights.adapters is None:
+            return weights
+        try:
+            assert isinstance(self._backend, AdapterBackend), "only one process trains adapters"
+            self._backend.fill(weights)
+        except ValueError as error:
+            raise other_model(str(error)) from error
+        return self.weights(weights.version)
 
     def state(self) -> dict[str, Tensor]:
         """Everything else that changes in a run, as whole tensors (see EngineState)."""

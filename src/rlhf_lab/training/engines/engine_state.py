@@ -145,8 +145,13 @@ class EngineState:
 
     def _refuse(self, differences: list[str]) -> None:
         if differences:
-            raise UserError(
-                f"the checkpoint is of another model: {len(differences)} tensors differ, first "
-                f"{', '.join(differences[:3])}; resume with the model and algorithm that the run "
-                "began with, or begin a new run"
-            )
+            first = ", ".join(differences[:3])
+            raise other_model(f"{len(differences)} tensors differ, first {first}")
+
+
+def other_model(why: str) -> UserError:
+    """The refusal of a checkpoint."""
+    return UserError(
+        f"the checkpoint is of another model: {why}; resume with the model and algorithm that the "
+        "run began with, or begin a new run"
+    )

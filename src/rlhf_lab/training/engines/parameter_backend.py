@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout
-from rlhf_lab.types.data import PolicyOutput
+from rlhf_lab.types.data import Adapters, PolicyOutput, Weights
 
 # Parts of a parameter that `read` and `write` know besides those of the optimizer.
 WEIGHT = "weight"
@@ -94,6 +94,20 @@ class GradientBackend(Protocol):
 
     def gradient_norm(self) -> float:
         """The norm of all gradients of the policy together."""
+        ...
+
+
+@runtime_checkable
+class AdapterBackend(Protocol):
+    """A backend that may train adapters beside frozen weights."""
+
+    def adapters(self) -> Adapters | None:
+        """A copy of the adapters on the host; None where all weights are trained."""
+        ...
+
+    def fill(self, weights: Weights) -> None:
+        """Copy the adapters of a version into those that are trained. Raises ValueError if these
+        are others."""
         ...
 
 

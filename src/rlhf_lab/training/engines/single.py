@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from rlhf_lab.models.adapter_versions import adapters_of, fill_adapters
 from rlhf_lab.models.adapters import (
     adapters_off,
     has_adapters,
@@ -29,7 +30,7 @@ from rlhf_lab.training.engines.policy_with_values import (
 from rlhf_lab.training.engines.precision import autocast, round_frozen, with_masters
 from rlhf_lab.training.engines.tensors import Tensors
 from rlhf_lab.training.optim import Optim
-from rlhf_lab.types.data import PolicyOutput
+from rlhf_lab.types.data import Adapters, PolicyOutput, Weights
 
 
 class SingleBackend:
@@ -114,6 +115,12 @@ class SingleBackend:
         if part == WEIGHT and name in self._merged:
             return merged_weight(self._networks.policy, self._merged[name]).cpu()
         return self._tensors.read(name, part)
+
+    def adapters(self) -> Adapters | None:
+        return adapters_of(self._networks.policy) if self._merged else None
+
+    def fill(self, weights: Weights) -> None:
+        fill_adapters(self._networks.policy, weights)
 
     def begin(self) -> None:
         self._tensors.optimizer.zero_grad(set_to_none=True)
