@@ -20,6 +20,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.evaluate_beside import EvaluationBeside, judge_offered
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.version_judge import DIGEST
+from rlhf_lab.runs import saved_tensors
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Weights
@@ -125,6 +126,8 @@ def test_a_process_that_is_killed_costs_the_run_nothing(
 class Judge:
     """Judges every version by the sum of its weights."""
 
+    reference = None
+
     def __init__(self) -> None:
         self.judged: list[int] = []
 
@@ -222,7 +225,7 @@ def test_a_version_appears_whole_or_not_at_all(
         seen.append([one.name for one in (tmp_path / "weights").glob("0*")])
         raise OSError("no space")
 
-    monkeypatch.setattr(outputs, "save_file", cut)
+    monkeypatch.setattr(saved_tensors, "save_file", cut)
     with pytest.raises(OSError, match="no space"):
         save(Weights(2, {"w": torch.zeros(2)}))
     assert seen == [["000000.safetensors"]] and kept == [0]

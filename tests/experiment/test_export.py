@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_lab.cli.export import COMMAND, read
@@ -48,6 +47,20 @@ def load(folder: Path) -> tuple[Any, Any]:
     return AutoModelForCausalLM.from_pretrained(folder), tokenizer
 
 
+def merged(folder: Path) -> Any:
+    """The model that peft makes of adapters and the base that they name."""
+    from peft import AutoPeftModelForCausalLM
+
+    return AutoPeftModelForCausalLM.from_pretrained(folder).merge_and_unload()
+
+
+def same(one: Any, other: Any) -> None:
+    """Two models have the same weights, bit for bit."""
+    found, expected = (dict(model.named_parameters()) for model in (one, other))
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+
+
 @pytest.mark.parametrize("version", [0, 2])
 def test_any_kept_version_becomes_a_folder_that_transformers_loads(
     run: Path, tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
@@ -55,10 +68,7 @@ def test_any_kept_version_becomes_a_folder_that_transformers_loads(
     target = tmp_path / "out" / "mine"
     assert call("export", str(run), str(target), f"version={version}", monkeypatch=monkeypatch) == 0
     model, tokenizer = load(target)
-    saved = load_file(run / "weights" / f"{version:06d}.safetensors")
-    assert {name for name, _ in model.named_parameters()} == set(saved)
-    for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, saved[name])
+    same(model, merged(run / "weights" / f"{version:06d}"))
     assert tokenizer.decode(tokenizer("my brother")["input_ids"]) == "my brother"
     text = (target / "README.md").read_text()
     told = "the last version" if version == 2 else "version 0 of 2"
@@ -70,9 +80,14 @@ def test_the_newest_version_goes_into_the_runs_own_folder(
     run: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert call("export", str(run), monkeypatch=monkeypatch) == 0
-    exported = run / "export-000002"
-    for name in ("model.safetensors", "config.json", "README.md"):
-        assert (exported / name).read_bytes() == (run / "policy" / name).read_bytes()
+    exported, policy = run / "export-000002", run / "policy"
+    same(load(exported)[0], merged(policy))
+    for name in ("generation_config.json", "tokenizer.json"):
+        assert (exported / name).read_bytes() == (policy / name).read_bytes()
+    texts = [
+        section((one / "README.md").read_text(), "How to load it") for one in (exported, policy)
+    ]
+    assert [text.count("adapter_config.json") for text in texts] == [0, 1]
     assert call("export", str(run), monkeypatch=monkeypatch) == 2
     assert "is there already: name another" in capfd.readouterr().err
 
@@ -83,11 +98,9 @@ def test_a_run_that_has_not_finished_exports_what_it_kept(
     cut = tmp_path / "cut"
     shutil.copytree(run, cut)
     shutil.rmtree(cut / "policy")
-    (cut / "weights" / "000002.safetensors").unlink()
+    shutil.rmtree(cut / "weights" / "000002")
     assert call("export", str(cut), str(tmp_path / "zero"), monkeypatch=monkeypatch) == 0
-    saved = load_file(cut / "weights" / "000000.safetensors")
-    model, _ = load(tmp_path / "zero")
-    assert all(torch.equal(p, saved[name]) for name, p in model.named_parameters())
+    same(load(tmp_path / "zero")[0], merged(cut / "weights" / "000000"))
     assert call("export", str(cut), "version=1", monkeypatch=monkeypatch) == 2
     assert "holds no version=1, its versions are [0]" in capfd.readouterr().err
     shutil.rmtree(cut / "weights")
@@ -119,7 +132,7 @@ def test_the_card_is_in_the_final_policy_with_the_scores_of_each_evaluation(run:
     assert first["dataset"]["split"] == "validation" and first["dataset"]["args"] == {"prompts": 16}
     assert first["metrics"][0]["args"]["seed"] == 1
     assert found == {
-        "library_name": "transformers",
+        "library_name": "peft",
         "pipeline_tag": "text-generation",
         "tags": ["rlhf-lab", "rlhf", "rloo", "lagged", "tldr-nano"],
     }
@@ -193,8 +206,8 @@ def test_a_dry_run_lists_what_would_be_pushed_and_needs_no_token(
     assert hub.repos == [] and hub.files == []
     out = capfd.readouterr().out
     assert "would be pushed to me/policy (public if it is new)" in out
-    size = (run / "policy" / "model.safetensors").stat().st_size
-    assert re.search(rf"^ +{size:,} bytes  model.safetensors$", out, re.MULTILINE)
+    assert re.search(r"^ +[\d,]+ bytes  model.safetensors$", out, re.MULTILINE)
+    assert "adapter" not in re.findall(r"bytes  (.*)", out)
     assert "pipeline_tag: text-generation" in out and "model-index:" in out
 
 
@@ -248,7 +261,7 @@ def test_the_card_tells_how_old_the_samples_were(make_config: MakeConfig) -> Non
     told = dict(training(make_config(*OPTIONS, *options, "model.lora_rank=8")))
     assert told["age of the samples"] == "0 to 31 updates"
     assert told["mode"] == "`lagged`, at most S = 3 rounds stale"
-    assert told["adapters"] == "LoRA of rank 8, alpha 16 (all-linear), merged"
+    assert told["adapters"] == "LoRA of rank 8, alpha 16 (all-linear)"
     assert "adapters" not in dict(training(make_config(*OPTIONS)))
 
 

@@ -127,6 +127,21 @@ def test_what_a_run_leaves_on_the_disk_is_reported_where_it_is_much(
     assert not kept_weights(config, model)
 
 
+def test_adapters_are_counted_without_the_weights_beside_them(
+    config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 2 beside each linear module of O outputs and I inputs: 2 (O + I) numbers of 4 bytes."""
+    config = config_of("eval.snapshots=1", "run.updates=4", "model.lora_rank=2")
+    model, _ = load_policy(ScratchModel("s", 16, 3, 2, rotary_dims=4), Arithmetic().tokenizer(), 0)
+    # The four of a layer are 48 x 16, 16 x 16, 64 x 16 and 16 x 64.
+    each = 3 * 2 * (64 + 32 + 80 + 80) * 4
+    monkeypatch.setattr(forecast, "MUCH_DISK", 3 * each)
+    note = kept_weights(config, model)
+    assert f"3 copies of the adapters, {size(3 * each)}" in note
+    monkeypatch.setattr(forecast, "MUCH_DISK", 3 * each + 1)
+    assert not kept_weights(config, model)
+
+
 def test_an_evaluation_takes_all_prompts_of_a_split_that_has_fewer(config_of: MakeConfig) -> None:
     config = config_of("task=arithmetic", "reward=task_rule", "task.validation_size=3")
     tokenizer = config.task.tokenizer()

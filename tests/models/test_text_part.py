@@ -20,6 +20,7 @@ from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, s
 from rlhf_lab.models.text_part import text_config
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
+from tests.support.adapter_folders import require_read_back
 from tests.support.examples import call
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -70,6 +71,11 @@ def test_the_policy_is_the_text_part(folder: Path, tmp_path: Path, tying: Tying)
     judge = reward_model_from(policy, seed=1)
     save_reward_model(judge, tokenizer, tmp_path / "judge", 0.5)
     assert load_reward_model(str(tmp_path / "judge"))[2] == 0.5
+
+
+def test_adapters_are_beside_the_text_part(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="pip install 'rlhf-lab[lora]'")
+    require_read_back(PretrainedModel("x", str(folder)), tmp_path / "adapters")
 
 
 def test_its_shape_is_known_without_weights(folder: Path) -> None:

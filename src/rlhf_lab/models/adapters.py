@@ -138,6 +138,12 @@ def check_targets(model: Any, lora: Lora) -> dict[str, Any]:
     return found
 
 
+def num_trained(model: Any, lora: Lora) -> int:
+    """Parameters of the adapters that `with_adapters` would insert: rank (O + I) beside a matrix of
+    O outputs and I inputs."""
+    return sum(lora.rank * sum(one.weight.shape) for one in check_targets(model, lora).values())
+
+
 def adapted_modules(model: Any) -> dict[str, Any]:
     """The modules that have adapters, by name; none in a plain model."""
     return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}

@@ -26,6 +26,7 @@ from rlhf_lab.experiment.planning.needs import (
     stage_memory,
     stage_rows,
 )
+from rlhf_lab.models.adapters import num_trained
 from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError
 
@@ -34,6 +35,8 @@ YEAR = 365 * 86_400
 MOST_YEARS = 100
 # Bytes above which a run reports what it will write.
 MUCH_DISK = 1e9
+# Bytes of a number that is trained.
+FLOAT = 4
 
 
 @dataclass(frozen=True)
@@ -103,16 +106,20 @@ def size(number: float) -> str:
 def kept_weights(config: Config, model: Any) -> str:
     """What a run will leave on the disk, where that is much; "" elsewhere. model: its policy."""
     parameters = list(model.parameters())
+    trained, each = sum(p.numel() for p in parameters), sum(p.nbytes for p in parameters)
+    what = "policy"
+    if config.model.lora_rank:
+        trained = num_trained(model, config.model.lora)
+        what, each = "adapters", FLOAT * trained
     copies = len(config.eval.versions(config.run.num_rounds)) + 1
-    weights = copies * sum(parameter.nbytes for parameter in parameters)
+    weights = copies * each
     if weights < MUCH_DISK:
         return ""
-    # The weights that AdamW changes, and its two moments. Adapters are small.
-    state = 3 * 4 * sum(parameter.numel() for parameter in parameters)
-    has_state = config.checkpoint.name != "none" and not config.model.lora_rank
-    more = f", and its checkpoint {size(state)}" if has_state else ""
+    # The weights that AdamW changes, and its two moments.
+    state = 3 * FLOAT * trained
+    more = f", and its checkpoint {size(state)}" if config.checkpoint.name != "none" else ""
     return (
-        f"the run will hold {copies} copies of the policy, {size(weights)}, the last one and those "
+        f"the run will hold {copies} copies of the {what}, {size(weights)}, the last one and those "
         f"of eval.snapshots={config.eval.snapshots} and eval.every={config.eval.every}{more}"
     )
 
