@@ -57,11 +57,13 @@ def test_the_gap_is_that_of_the_log_ratios() -> None:
     assert gap_P.tolist() == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("rank", [0, 2])
 def test_a_run_on_pairs_is_compared_with_the_reward_model_of_its_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: int
 ) -> None:
     run = tmp_path / "run"
     given = ["debug=tiny", "algo=dpo", "eval=none", f"output.cache={tmp_path}/cache"]
+    given.append(f"model.lora_rank={rank}")
     assert call("train", *given, f"output.dir={run}", monkeypatch=monkeypatch) == 0
     capsys.readouterr()
     assert call("implicit-reward", str(run), monkeypatch=monkeypatch) == 0
