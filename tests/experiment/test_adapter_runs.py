@@ -27,7 +27,7 @@ from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS, call
 from tests.support.forks import Runs, contents
-from tests.support.survival import exact_rows, outcome
+from tests.support.survival import exact_rows, killed_at, outcome
 
 pytest.importorskip("peft", reason="pip install 'rlhf-lab[lora]'")
 pytestmark = pytest.mark.usefixtures("costly")
@@ -133,7 +133,21 @@ def test_a_run_is_continued_from_checkpoints_of_either_form(
     assert ("adapter_model.safetensors" in names) and (len(names) > 1) == (form == "merged")
 
 
-def test_a_version_is_in_one_form(make_config: MakeConfig, run: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize(("point", "round_"), [("file saved", 3), ("policy", 5)])
+def test_a_run_that_is_killed_ends_with_the_same_bits(
+    make_config: MakeConfig, run: Path, tmp_path: Path, point: str, round_: int
+) -> None:
+    cut = tmp_path / "cut"
+    resuming = make_config(*SHORT, f"output.dir={cut}", "output.resume=true")
+    killed_at(resuming, point, round_)
+    trained(resuming)
+    assert outcome(cut) == outcome(run) and rows(cut) == rows(run)
+    one, other = (folder / "policy" / "adapter_model.safetensors" for folder in (cut, run))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_version_is_in_one_form(run: Path, tmp_path: Path) -> None:
     weights = read_version(2, saved_versions(run)[2])
     merged = Weights(2, {"a": torch.zeros(2)})
     (tmp_path / "weights").mkdir()

@@ -761,7 +761,7 @@ def test_a_full_disk_keeps_the_checkpoints_there_are(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rlhf_lab.training.checkpoint_files.save_file", full)
+    monkeypatch.setattr("rlhf_lab.runs.saved_tensors.save_file", full)
     with pytest.raises(OSError, match="No space left"):
         checkpoints.save(snapshot(4))
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000003"]

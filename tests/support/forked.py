@@ -128,9 +128,10 @@ class Watch:
         self._before(JsonlTracker, "log", lambda *a: self.reached("log"))
         self._before(JsonlTracker, "log", self._half_a_row)
         self._before(Pipeline, "restore", lambda *a: self.reached("restore", self._moment.round))
-        self._before(lifecycle, "save_policy", lambda *a: self.reached("policy"))
+        for saves in ("save_policy", "save_adapters"):
+            self._before(lifecycle, saves, lambda *a: self.reached("policy"))
         self._before(lifecycle, "evaluate_run", lambda *a: self.reached("evaluate"))
-        self._after(checkpoint_files, "save_file", lambda *a: self.reached("file saved"))
+        self._after(checkpoint_files, "write_version", lambda *a: self.reached("file saved"))
         self._after(atomic_folder, "flush", self._flushed)
         self.look_at_worker()
         watched = functools.partial(watched_worker, self._moment)
