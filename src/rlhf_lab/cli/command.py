@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from rlhf_lab.cli import status_line
 from rlhf_lab.cli.arguments import is_option, without_flag
 from rlhf_lab.cli.start_folder import enter_start_folder
 from rlhf_lab.experiment.registry import group_options
@@ -100,8 +99,11 @@ class OptionsCommand(Command):
 
     def run(self, arguments: list[str], console: Console | None = None) -> int:
         """Read the arguments and act. console: tests pass their own."""
-        options = self.parser().parse_intermixed_args(arguments)
-        return self.action(options, console or Console(quiet=False))
+        console = console or Console(quiet=False)
+        # Commands of analysis declare their options where pandas and scipy are imported.
+        with console.phase(f"loading {self.name}"):
+            options = self.parser().parse_intermixed_args(arguments)
+        return self.action(options, console)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,18 +137,12 @@ class HydraCommand(Command):
         )
 
     def run(self, arguments: list[str]) -> int:
-        is_sweep = bool(MULTIRUN & set(arguments))
-        if not is_sweep:
-            status_line.show("reading the config ...")
-        try:
+        with Console(quiet=False).phase("loading Hydra"):
             from rlhf_lab.cli.compose import compose
 
-            if self.of_run is not None:
-                arguments = self.of_run(self.run_folder(arguments), arguments[1:])
-            compose(self.job, arguments, self.job_command or self.name)
-        finally:
-            if not is_sweep:
-                status_line.clear()
+        if self.of_run is not None:
+            arguments = self.of_run(self.run_folder(arguments), arguments[1:])
+        compose(self.job, arguments, self.job_command or self.name)
         return 0
 
 

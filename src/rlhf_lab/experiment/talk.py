@@ -32,7 +32,8 @@ def talk(
     """
     number, file = chosen_version(config, run, version)
     stages = Artifacts(config, console, of_run=products_of(run, False))
-    policy, tokenizer = policy_of(config, run, file, number, stages)
+    with console.phase(f"loading version {number}"):
+        policy, tokenizer = policy_of(config, run, file, number, stages)
     generator = build_generator(config, policy, tokenizer, "chat", temperature, max_tokens)
     weights = Weights(number, dict(policy.named_parameters()))
     read = prompt_reader(config.task, tokenizer)

@@ -58,6 +58,18 @@ class Output(Protocol):
     @property
     def checkpoints(self) -> Checkpoints: ...
 
+    def report(self, text: str) -> None:
+        """Print a line."""
+        ...
+
+    def note(self, facts: Mapping[str, Any]) -> None:
+        """Record facts about the run."""
+        ...
+
+    def phase(self, words: str) -> AbstractContextManager[None]:
+        """Show what is done while the block runs."""
+        ...
+
     def opened(self, begin: int) -> AbstractContextManager[tuple[Hooks, float]]:
         """Discard what was written after round `begin` and open the rest for more. Gives the hooks
         of the loop, and the seconds of training that had passed by then."""
@@ -67,52 +79,46 @@ class Output(Protocol):
 def learn(
     config: Config,
     sources: Sources,
-    model: Any,
-    tokenizer: Any,
+    policy: tuple[Any, Any],
     output: Output,
-    report: Callable[[str], None],
     should_stop: Callable[[], bool] = lambda: False,
     state: Callable[[Snapshot | None], Snapshot | None] = lambda found: found,
     finishes_chunks: bool = False,
-    note: Callable[[Mapping[str, Any]], None] = lambda _: None,
 ) -> Weights:
     """Train the policy from the newest checkpoint of the output, or from the beginning. Returns
     the last weights.
 
-    model: the policy at version 0; training changes it. The only files that are read or written
-    are those of the output, of the reward models and of a teacher. state(checkpoint): what is gone
-    on from. finishes_chunks: whether a pause waits for all chunks on their way. note: records
-    facts about the run.
+    policy: the model at version 0, which training changes, and its tokenizer. The only files that
+    are read or written are those of the output, of the reward models and of a teacher.
+    state(checkpoint): what is gone on from. finishes_chunks: whether a pause waits for all chunks
+    on their way.
     """
+    model, tokenizer = policy
     keep_freed_memory()
     torch.set_num_threads(config.engine.threads)
     check_context(config, model)
-    teacher = build_teacher(config, tokenizer)
-    require_same_logits(config, model, teacher)
-    for warning in warnings(config):
-        report(f"warning: {warning}")
-    for function in functions_of(config):
-        report(function.note)
-    notes = chat_note(config, tokenizer), kept_weights(config, model), idle_cores(config, model)
-    for line in filter(None, notes):
-        report(line)
-    pipe = build_pipeline(config, sources, model, tokenizer, report, should_stop)
-    start = state(output.checkpoints.newest(pipe.chunk, report, pipe.restore_prompts))
+    with output.phase("preparing the training"):
+        teacher = build_teacher(config, tokenizer)
+        require_same_logits(config, model, teacher)
+        report_settings(config, policy, output.report)
+        pipe = build_pipeline(config, sources, model, tokenizer, output.report, should_stop)
+        start = state(output.checkpoints.newest(pipe.chunk, output.report, pipe.restore_prompts))
     begin = start.round if start else 0
     refuse_past_pause(config, begin)
     if start:
-        report(f"resumed at round {begin} of {config.run.num_rounds}")
+        output.report(f"resumed at round {begin} of {config.run.num_rounds}")
     with ExitStack() as stack:
         stack.enter_context(deterministic(config.deterministic))
         hooks, wall = stack.enter_context(output.opened(begin))
         stack.enter_context(pipe)
-        note({"generation": list(pipe.notes)})
+        output.note({"generation": list(pipe.notes)})
         values = build_value_model(config, sources, model, tokenizer)
         ledger = new_ledger(config, sources, model, values, teacher)
         if start:
             ledger.restore(start.ledger, wall)
         job = engine_job(config, model, values, teacher)
-        report_packing(job, report)
+        report_packing(job, output.report)
+        warned = RoundWarnings(hooks.log, config, output.report)
         loop = Loop(
             algo=config.algo,
             correction=config.correction,
@@ -127,7 +133,7 @@ def learn(
             hooks=replace(
                 hooks,
                 should_stop=should_stop,
-                log=NothingTrained(RoundWarnings(hooks.log, config, report), config, report),
+                log=NothingTrained(warned, config, output.report),
             ),
             checkpoints=output.checkpoints,
             probe_groups=config.tracker.probe_groups,
@@ -141,6 +147,18 @@ def learn(
             mismatch=mismatch_limit(config, str(model.dtype).removeprefix("torch.")),
         )
         return loop.train(start)
+
+
+def report_settings(config: Config, policy: tuple[Any, Any], report: Callable[[str], None]) -> None:
+    """Print what a user should know of the settings before the first step."""
+    model, tokenizer = policy
+    for warning in warnings(config):
+        report(f"warning: {warning}")
+    for function in functions_of(config):
+        report(function.note)
+    notes = chat_note(config, tokenizer), kept_weights(config, model), idle_cores(config, model)
+    for line in filter(None, notes):
+        report(line)
 
 
 def report_packing(job: EngineJob, report: Callable[[str], None]) -> None:

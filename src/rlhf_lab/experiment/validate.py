@@ -56,7 +56,8 @@ def validate(
         return
     weights = Weights(version, read_tensors(folder / WEIGHTS / f"{version:06d}.safetensors"))
     start = perf_counter()
-    metrics = validation_metrics(config, sources, loader, weights)
+    with console.phase(f"validating version {version}"):
+        metrics = validation_metrics(config, sources, loader, weights)
     seconds = perf_counter() - start
     row = {"validate": kind, **metrics, "timing/seconds": seconds}
     write_rows(path, [*rows, row])
