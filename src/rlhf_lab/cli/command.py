@@ -7,6 +7,7 @@ runs, so that `rlhf-lab --help` and commands that only read load no torch.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 
 MULTIRUN = frozenset({"-m", "--multirun"})
 OVERRIDES = "[group=option ...] [key.subkey=value ...] [-m for a sweep]"
+
+
+def screen() -> Console:
+    """Shows a terminal that a command begins; elsewhere nothing, so that what it prints, or a
+    refusal, comes alone."""
+    return Console(quiet=not sys.stdout.isatty())
 
 
 class Parser(argparse.ArgumentParser):
@@ -99,11 +106,10 @@ class OptionsCommand(Command):
 
     def run(self, arguments: list[str], console: Console | None = None) -> int:
         """Read the arguments and act. console: tests pass their own."""
-        console = console or Console(quiet=False)
         # Commands of analysis declare their options where pandas and scipy are imported.
-        with console.phase(f"loading {self.name}"):
+        with screen().phase(f"loading {self.name}"):
             options = self.parser().parse_intermixed_args(arguments)
-        return self.action(options, console)
+        return self.action(options, console or Console(quiet=False))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +143,7 @@ class HydraCommand(Command):
         )
 
     def run(self, arguments: list[str]) -> int:
-        with Console(quiet=False).phase("loading Hydra"):
+        with screen().phase("loading Hydra"):
             from rlhf_lab.cli.compose import compose
 
         if self.of_run is not None:

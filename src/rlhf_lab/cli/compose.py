@@ -26,7 +26,7 @@ from hydra_plugins.rlhf_lab_plugin.shipped_sweeps import ShippedSweeps
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.arguments import recorded_overrides
-from rlhf_lab.cli.command import MULTIRUN
+from rlhf_lab.cli.command import MULTIRUN, screen
 from rlhf_lab.cli.endings import refusals
 from rlhf_lab.experiment.checks import (
     check,
@@ -68,9 +68,8 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
     command: what sweeps start for each of their jobs; "" for jobs that cannot be swept.
     """
     with ExitStack() as reading:
-        # A sweep has a display of all of its jobs.
-        console = Console(quiet=bool(MULTIRUN & set(overrides)))
-        reading.enter_context(console.phase("reading the config"))
+        if not MULTIRUN & set(overrides):  # a sweep has a display of all of its jobs
+            reading.enter_context(screen().phase("reading the config"))
         prepare_hydra(overrides)
 
         @functools.wraps(job)
