@@ -127,7 +127,7 @@ def chat_note(config: Config, tokenizer: Any) -> str:
     if not form.takes_plain:
         return ""
     first = config.task.examples(Split.train)[0]
-    if first.messages or not chat.turns_of(tokenizer, form, first):
+    if first.messages or not chat.rendered_messages(tokenizer, form, first):
         return ""
     return (
         "task.chat=auto: a prompt is a user's message in the model's chat template; "
@@ -142,7 +142,7 @@ def stream_of(
     if len(examples):
         form = chat.form_of(config.task)
         chat.check_end(tokenizer, form, examples[0])
-        if reads_reference_tokens(config) and chat.turns_of(tokenizer, form, examples[0]):
+        if reads_reference_tokens(config) and chat.rendered_messages(tokenizer, form, examples[0]):
             # Evaluation would find it after the last step.
             chat.answer_tokens(tokenizer, form, examples[0], examples[0].reference)
         check_turns(config.task, tokenizer, examples[0])

@@ -38,7 +38,7 @@ def talk(
     weights = Weights(number, dict(policy.named_parameters()))
     read = prompt_reader(config.task, tokenizer)
     first, form = config.task.examples(config.eval.split)[0], chat.form_of(config.task)
-    is_chat = bool(chat.turns_of(tokenizer, form, first))
+    is_chat = bool(chat.rendered_messages(tokenizer, form, first))
     turns: tuple[tuple[str, str], ...] = ()
     for count, line in enumerate(lines):
         text = line.strip()
