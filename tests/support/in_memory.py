@@ -69,7 +69,7 @@ class MemoryOutput:
     def report(self, text: str) -> None:
         self.reports.append(text)
 
-    def note(self, facts: Mapping[str, Any]) -> None:
+    def note(self, **facts: Any) -> None:
         """Facts are of a run's folder."""
 
     def phase(self, words: str) -> AbstractContextManager[None]:

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import generation_settings, timing_settings
 from rlhf_lab.experiment.early_end import end_early, resume_text, with_hint
@@ -134,21 +133,14 @@ def finish_run(
                     fork, config, folder, console, facts, loader, stages, lambda: stop.is_requested
                 )
                 record.update(**begun)
-                output = FolderOutput(
-                    config,
-                    folder,
-                    console,
-                    facts,
-                    beside.offer,
-                    lambda facts: record.update(**facts),
-                )
+                output = FolderOutput(config, folder, console, facts, beside.offer, record.update)
                 weights = train_policy(
                     config, sources, folder, fork, output, loader, lambda: stop.is_requested
                 )
             with console.phase("waiting for the evaluation beside the training"):
                 beside.finish()
         if weights.version < rounds:
-            validate_version(config, sources, loader, folder, console, weights.version)
+            validate(config, sources, loader, folder, console, weights.version)
             console.print(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
             return "paused"
         # Which chunk waits for which version follows from the lengths of partial rollouts.
@@ -159,7 +151,7 @@ def finish_run(
             states = report_states(config, folder, console)
             digest = weights_digest(weights)
             record.update(weights_digest=digest, records=records, checkpoints=states, **ideal)
-    validate_version(config, sources, loader, folder, console, rounds)
+    validate(config, sources, loader, folder, console, rounds)
     if config.eval.versions(rounds):
         rows = evaluate_run(config, sources, loader, folder, console, keeps_known=True)
         send_evaluation(config, folder, "train", rows, console)
@@ -192,19 +184,6 @@ def train_policy(
             whole = with_parameters(shape, weights.state)
             save_policy(whole, tokenizer, folder / runs.POLICY, settings)
     return weights
-
-
-def validate_version(
-    config: Config,
-    sources: Sources,
-    loader: PolicyLoader,
-    folder: Path,
-    console: Console,
-    version: int,
-) -> None:
-    """Score a version with the rewards that eval.validate names."""
-    if config.eval.validate is not Validate.none:
-        validate(config, sources, loader, folder, console, version)
 
 
 def claim_folder(config: Config) -> Path:

@@ -46,8 +46,8 @@ class FolderOutput:
     the config names.
 
     facts: `resolved`, the config as plain data for the trackers that record it, `run_id`, and the
-    `commit` of the code. kept(version): called when a version is in its file. note: records facts
-    about the run.
+    `commit` of the code. kept(version): called when a version is in its file. note(name=fact):
+    records facts about the run.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class FolderOutput:
         console: Console,
         facts: Mapping[str, Any],
         kept: Callable[[int], None] = lambda _: None,
-        note: Callable[[Mapping[str, Any]], None] = lambda _: None,
+        note: Callable[..., None] = lambda **_: None,
     ) -> None:
         self._config = config
         self._folder = folder

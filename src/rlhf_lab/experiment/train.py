@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
@@ -62,7 +62,7 @@ class Output(Protocol):
         """Print a line."""
         ...
 
-    def note(self, facts: Mapping[str, Any]) -> None:
+    def note(self, **facts: Any) -> None:
         """Record facts about the run."""
         ...
 
@@ -111,42 +111,54 @@ def learn(
         stack.enter_context(deterministic(config.deterministic))
         hooks, wall = stack.enter_context(output.opened(begin))
         stack.enter_context(pipe)
-        output.note({"generation": list(pipe.notes)})
+        output.note(generation=list(pipe.notes))
         values = build_value_model(config, sources, model, tokenizer)
         ledger = new_ledger(config, sources, model, values, teacher)
         if start:
             ledger.restore(start.ledger, wall)
         job = engine_job(config, model, values, teacher)
         report_packing(job, output.report)
-        warned = RoundWarnings(hooks.log, config, output.report)
-        loop = Loop(
-            algo=config.algo,
-            correction=config.correction,
+        loop = configured_loop(config, policy)(
             engine=stack.enter_context(job.led()),
             pipeline=pipe,
-            run_options=config.run,
-            optim=config.optim,
             ledger=ledger,
-            seed=config.seed,
-            pad_id=TextFrame(tokenizer).pad,
-            response_limit=response_tokens(config),
-            hooks=replace(
-                hooks,
-                should_stop=should_stop,
-                log=NothingTrained(warned, config, output.report),
-            ),
+            hooks=watching(hooks, config, output, should_stop),
             checkpoints=output.checkpoints,
-            probe_groups=config.tracker.probe_groups,
-            probe_every=probe_every(config),
-            compares_weights=config.tracker.changed_share,
-            reference_groups=reference_groups(config),
-            kept_samples=config.tracker.samples,
-            token_texts=partial(token_texts, tokenizer),
             finishes_chunks=finishes_chunks,
-            left_out={config.fork.round: config.fork.without_rows},
-            mismatch=mismatch_limit(config, str(model.dtype).removeprefix("torch.")),
         )
         return loop.train(start)
+
+
+def configured_loop(config: Config, policy: tuple[Any, Any]) -> partial[Loop]:
+    """The loop, with all that config, model and tokenizer decide."""
+    model, tokenizer = policy
+    return partial(
+        Loop,
+        algo=config.algo,
+        correction=config.correction,
+        run_options=config.run,
+        optim=config.optim,
+        seed=config.seed,
+        pad_id=TextFrame(tokenizer).pad,
+        response_limit=response_tokens(config),
+        probe_groups=config.tracker.probe_groups,
+        probe_every=probe_every(config),
+        compares_weights=config.tracker.changed_share,
+        reference_groups=reference_groups(config),
+        kept_samples=config.tracker.samples,
+        token_texts=partial(token_texts, tokenizer),
+        left_out={config.fork.round: config.fork.without_rows},
+        mismatch=mismatch_limit(config, str(model.dtype).removeprefix("torch.")),
+    )
+
+
+def watching(
+    hooks: Hooks, config: Config, output: Output, should_stop: Callable[[], bool]
+) -> Hooks:
+    """The hooks of an output, with the warnings about rounds and what stops a run."""
+    warned = RoundWarnings(hooks.log, config, output.report)
+    log = NothingTrained(warned, config, output.report)
+    return replace(hooks, should_stop=should_stop, log=log)
 
 
 def report_settings(config: Config, policy: tuple[Any, Any], report: Callable[[str], None]) -> None:

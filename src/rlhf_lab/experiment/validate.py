@@ -48,7 +48,10 @@ def validate(
     console: Console,
     version: int,
 ) -> None:
-    """Add the version's row to validation.jsonl, unless it has one of the same kind."""
+    """Score a version with the rewards that eval.validate names, and add its row to
+    validation.jsonl, unless it has one of the same kind."""
+    if config.eval.validate is Validate.none:
+        return
     kind = config.eval.validate.value
     path = folder / VALIDATION
     rows = read_rows(path)
