@@ -33,15 +33,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, console: Console) -> None:
     """Print the verdicts of all files of claims."""
-    tables = gather(given.sources or [str(TABLES), str(COLLAPSES)])
+    with console.phase("reading the runs"):
+        tables = gather(given.sources or [str(TABLES), str(COLLAPSES)])
     # By the runs that the gates keep, which are the same for most files.
     selections: dict[frozenset[str], Selection] = {}
     for registry in read_registries(given.claims):
-        kept, failed = gated(registry, tables)
-        ids = frozenset(kept.runs["run"])
-        if ids not in selections:
-            selections[ids] = cells(kept)
-        found = decide_all(registry, selections[ids], Criteria())
+        with console.phase(f"deciding the claims of {registry.paper}"):
+            kept, failed = gated(registry, tables)
+            ids = frozenset(kept.runs["run"])
+            if ids not in selections:
+                selections[ids] = cells(kept)
+            found = decide_all(registry, selections[ids], Criteria())
         rows, lines = rows_of(found, given.only), lines_of(found, given.only)
         if not rows and not lines:
             continue

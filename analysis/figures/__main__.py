@@ -76,9 +76,10 @@ def draw_all(
     options.out.mkdir(parents=True, exist_ok=True)
     for name in names:
         if name not in lacking:
-            pages = draw_pages(name, selection, options.drift)
-            for place, drawn in enumerate(pages):
-                save(drawn, options.out / page_name(name, place), formats)
+            with console.phase(f"drawing {name}"):
+                pages = draw_pages(name, selection, options.drift)
+                for place, drawn in enumerate(pages):
+                    save(drawn, options.out / page_name(name, place), formats)
             warnings = len({text for drawn in pages for text in drawn.warnings})
             warned = f", {counted(warnings, 'warning')} in its caption" if warnings else ""
             console.print(f"drew {options.out / name}: {FIGURES[name].title}{warned}")
@@ -107,14 +108,17 @@ def run(options: argparse.Namespace, console: Console) -> None:
         return
     if not options.sources:
         raise UserError("no runs: pass a folder of runs, or FILE.parquet (--list names figures)")
-    reading = read(options.sources, cache=options.cache)
-    tables = make_tables(reading)
+    with console.phase("reading the runs"):
+        reading = read(options.sources, cache=options.cache)
+        tables = make_tables(reading)
+        selection = cells(tables)
     console.print(tables.overview)
-    selection = cells(tables)
     for line in selection.left_out:
         console.print(printable(line))
     draw_all(selection, options, formats, console)
-    for one in beside(options.packages, selection, reading.records, WIN_RATE, options.out):
+    with console.phase("computing by other packages"):
+        others = beside(options.packages, selection, reading.records, WIN_RATE, options.out)
+    for one in others:
         console.print(f"wrote {one.write(options.out)}: {one.title}")
         for path in one.drawn:
             console.print(f"drew {path}")

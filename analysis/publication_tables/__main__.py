@@ -90,12 +90,14 @@ def number(option: str, text: str) -> float:
 def run(chosen: argparse.Namespace, console: Console) -> None:
     """Make the tables and write them."""
     options = options_of(chosen)
-    tables = gather(chosen.sources, by=chosen.by)
-    selection = selected(tables)
+    with console.phase("reading the runs"):
+        tables = gather(chosen.sources, by=chosen.by)
+        selection = selected(tables)
     console.print(tables.overview)
     warned: dict[str, None] = {}
     for name in chosen.only or TABLES:
-        found = tables_of(name, tables, selection, options)
+        with console.phase(f"making {name}"):
+            found = tables_of(name, tables, selection, options)
         if not found:
             console.print(f"{name}: these runs have nothing to put in it")
         for table in found:

@@ -10,8 +10,9 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.packages.option import add_with, beside
 from rlhf_lab_analysis.report.make import Options, html, size_text
+from rlhf_lab_analysis.sources.record import Reading
 from rlhf_lab_analysis.tables.gather import read
-from rlhf_lab_analysis.tables.table import make_tables
+from rlhf_lab_analysis.tables.table import Tables, make_tables
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -44,11 +45,24 @@ def check(given: argparse.Namespace) -> None:
         )
 
 
-def run(given: argparse.Namespace, console: Console) -> int:
-    """Write the page and print what is in it. Returns 0."""
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Write the page and print what is in it."""
     check(given)
-    reading = read(given.sources, cache=given.cache)
-    tables = make_tables(reading, by=given.by)
+    with console.phase("reading the runs"):
+        reading = read(given.sources, cache=given.cache)
+        tables = make_tables(reading, by=given.by)
+    with console.phase("making the page"):
+        text = page(given, reading, tables)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(text, encoding="utf-8")
+    console.print(size_text(tables))
+    if tables.findings:
+        console.print(f"{len(tables.findings)} findings, which the page lists")
+    console.print(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")
+
+
+def page(given: argparse.Namespace, reading: Reading, tables: Tables) -> str:
+    """The page about the runs that were read."""
     packages = beside(given.packages, cells(tables), reading.records, given.metric)
     options = Options(
         given.title,
@@ -58,11 +72,4 @@ def run(given: argparse.Namespace, console: Console) -> int:
         texts=not given.no_texts,
         packages=tuple(packages),
     )
-    text = html(tables, options)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(text, encoding="utf-8")
-    console.print(size_text(tables))
-    if tables.findings:
-        console.print(f"{len(tables.findings)} findings, which the page lists")
-    console.print(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")
-    return 0
+    return html(tables, options)

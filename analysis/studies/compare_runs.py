@@ -123,7 +123,9 @@ def phase_table(runs: Sequence[Run]) -> Table:
 def print_over_seeds(tables: Tables, selection: Selection, console: Console) -> None:
     """Print the publication tables of these conditions, with intervals over seeds."""
     for name in OVER_SEEDS:
-        for table in TABLES[name](tables, selection, TableOptions()):
+        with console.phase(f"making {name}"):
+            found = TABLES[name](tables, selection, TableOptions())
+        for table in found:
             console.print(f"\n{table.caption}")
             rows = [[plain(entry) for entry in row] for row in table.rows]
             console.table(table.name, table.columns, rows)
@@ -136,14 +138,16 @@ def draw(selection: Selection, out: Path, console: Console) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for name in FIGURES:
         if not missing(name, selection):
-            write(draw_selection(name, selection).figure, out / name, ["png", "pdf"])
+            with console.phase(f"drawing {name}"):
+                write(draw_selection(name, selection).figure, out / name, ["png", "pdf"])
             console.print(f"wrote {out / name}.png and .pdf")
 
 
 def report(folders: Sequence[Path], out: Path, console: Console) -> None:
     """Print the tables, write the figures."""
-    tables, selection = select_runs(folders, console)
-    runs = runs_of(selection)
+    with console.phase("reading the runs"):
+        tables, selection = select_runs(folders, console)
+        runs = runs_of(selection)
     for table in (run_table(runs), phase_table(runs)):
         console.table(table.title, table.columns, table.rows)
     print_over_seeds(tables, selection, console)

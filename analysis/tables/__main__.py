@@ -95,18 +95,21 @@ def run(given: argparse.Namespace, console: Console) -> None:
         files(given.out)
     queries = queries_of(given.filters, given.env_ids)
     metrics = [*given.metric, *(name for query in queries for name in query.where.metrics)]
-    reading = read(given.sources, queries, given.cache, console.print)
-    if given.compact is not None:
-        reading = compact(reading, given.compact)
-    tables = make_tables(reading, queries, metrics, given.by)
+    with console.phase("reading the runs"):
+        reading = read(given.sources, queries, given.cache, console.print)
+        if given.compact is not None:
+            reading = compact(reading, given.compact)
+        tables = make_tables(reading, queries, metrics, given.by)
     show(tables, console)
     if given.out:
-        for path in save(tables, given.out):
-            console.print(f"wrote {path}")
+        with console.phase("writing the tables"):
+            for path in save(tables, given.out):
+                console.print(f"wrote {path}")
     if given.export:
         chosen = [one.record for one in place_runs(select(reading, queries)[0], given.by)]
         runs = runs_to_export(chosen, given.by)
-        written = write_benchmark(runs, given.export, given.entity, given.project)
+        with console.phase("writing the runs"):
+            written = write_benchmark(runs, given.export, given.entity, given.project)
         console.print(f"wrote {len(written)} runs to {given.export}/{given.entity}/{given.project}")
         if twice := len(chosen) - len(runs):
             console.print(f"left out {twice} that have the settings and the seed of another one")

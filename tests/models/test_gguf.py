@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import modeling_gguf_pytorch_utils as reader
 
 from rlhf_lab.models import gguf as files
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape, save_policy
 from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.types.errors import UserError
 from tests.support.adapter_folders import require_read_back
 
@@ -96,3 +98,11 @@ def test_adapters_are_beside_a_file(tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="pip install 'rlhf-lab[lora]'")
     written(tmp_path / "own.gguf")
     require_read_back(PretrainedModel("x", str(tmp_path / "own.gguf")), tmp_path / "adapters")
+
+
+def test_its_reader_draws_no_bar_over_the_display_of_a_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with quiet_transformers():
+        assert list(reader.tqdm(range(3), desc="tensors")) == [0, 1, 2]
+    assert capsys.readouterr() == ("", "")

@@ -54,7 +54,7 @@ def chatting(role: str = "user", turns: Sequence[Turn] = TURNS, **options: Any) 
 
 
 def prompt_of(tokenizer: Any) -> Prompt:
-    return Prompt(0, tuple(chat.encode(tokenizer, "", ROW)), ROW)
+    return Prompt(0, tuple(chat.encode(tokenizer, chat.OWN_FORM, ROW)), ROW)
 
 
 def talk_of(tokenizer: Any, task: Chatting, limits: Limits = ROOMY) -> Conversation:
@@ -96,7 +96,7 @@ def dialogue(tokenizer: Any, role: str, actions: Sequence[str]) -> str:
 
 def test_what_stands_between_two_answers_by_hand() -> None:
     tokenizer = chat_tokenizer()
-    turns = TurnsOfChat(tokenizer, "", ObservationRole.tool, ROW)
+    turns = TurnsOfChat(tokenizer, chat.OWN_FORM, ObservationRole.tool, ROW)
     text = "\n<|im_start|>tool\n12<|im_end|>\n<|im_start|>assistant\n"
     assert turns.tokens("12") == ids(tokenizer, text)
     # The end token of the action is not among them.
@@ -184,7 +184,7 @@ def test_a_template_may_write_the_last_answer_otherwise_where_no_message_follows
 
 def test_the_templates_own_tokens_count() -> None:
     tokenizer = chat_tokenizer()
-    own = len(TurnsOfChat(tokenizer, "", ObservationRole.user, ROW).tokens(""))
+    own = len(TurnsOfChat(tokenizer, chat.OWN_FORM, ObservationRole.user, ROW).tokens(""))
     # The observation `12` is one token.
     say(talk_of(tokenizer, chatting(), replace(ROOMY, observation_tokens=own + 1)), [0])
     short = talk_of(tokenizer, chatting(), replace(ROOMY, observation_tokens=own))
@@ -201,7 +201,7 @@ def test_the_templates_own_tokens_count() -> None:
 
 def test_the_longest_value_of_a_calculator_fits_beside_the_template() -> None:
     tokenizer = chat_tokenizer()
-    own = len(TurnsOfChat(tokenizer, "", ObservationRole.user, ROW).tokens(""))
+    own = len(TurnsOfChat(tokenizer, chat.OWN_FORM, ObservationRole.user, ROW).tokens(""))
     check_turns(Gsm8kTool(max_observation_tokens=own + 20), tokenizer, ROW)
     with pytest.raises(UserError, match=rf"which may have 20; choose {own + 20} or more"):
         check_turns(Gsm8kTool(max_observation_tokens=own + 19), tokenizer, ROW)

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import pytest
+import rich.console
 
+from rlhf_lab.runs.live.display import Display
+from rlhf_lab.runs.live.progress import Activity
 from rlhf_lab.runs.trackers import console as console_module
-from rlhf_lab.runs.trackers.console import Console, LineBar
+from rlhf_lab.runs.trackers.console import Console
+from tests.support.terminal import screen_rows
 
 
 class FakeClock:
@@ -18,14 +23,24 @@ class FakeClock:
         return self.now
 
 
+def plain(clock: FakeClock) -> tuple[Activity, Display]:
+    """An activity and its display outside a terminal."""
+    activity = Activity(clock)
+    errors = rich.console.Console(stderr=True)
+    return activity, Display(activity, rich.console.Console(), False, clock, phases=errors)
+
+
 def test_outside_a_terminal_progress_is_a_few_plain_lines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = FakeClock()
-    with Console(quiet=False, is_terminal=False, clock=clock).stage("sft", total=400) as bar:
-        for step in range(400):
-            clock.now += 1.0
-            bar.advance(1, loss=2.0 - step / 400)
+    bar, display = plain(clock)
+    bar.begin("sft", 400)
+    for step in range(400):
+        clock.now += 1.0
+        bar.advance(1, loss=2.0 - step / 400)
+        display.tick()
+    display.close_stage()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "sft: 5/400, 5s elapsed, ETA 6m35s  loss 1.99"
     assert lines[-1] == "sft: 400/400, 6m40s elapsed  loss 1"
@@ -38,15 +53,16 @@ def test_a_quick_stage_is_one_line_and_a_slow_one_a_line_for_each_part(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = FakeClock()
-    console = Console(quiet=False, is_terminal=False, clock=clock)
-    with console.stage("quick", total=400) as bar:
+    with Console(quiet=False, is_terminal=False, clock=clock).stage("quick", total=400) as quick:
         for _ in range(400):
-            bar.advance(1)
+            quick.advance(1)
     assert capsys.readouterr().out.splitlines() == ["quick: 400/400, 0s elapsed"]
-    with console.stage("slow", total=4) as bar:
-        for _ in range(4):
-            clock.now += 1000.0
-            bar.advance(1, reward=0.5, lag=1)
+    bar, display = plain(clock)
+    bar.begin("slow", 4)
+    for _ in range(4):
+        clock.now += 1000.0
+        bar.advance(1, reward=0.5, lag=1)
+        display.tick()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
     assert lines[1] == "slow: 2/4, 33m20s elapsed, ETA 33m20s  reward 0.5  lag 1"
@@ -57,16 +73,78 @@ def test_a_stage_without_progress_is_not_silent_for_minutes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock = FakeClock()
-    bar = LineBar(Console(quiet=False, is_terminal=False), "label", 2, clock)
-    moments = []
-    for _ in range(7200):
-        clock.now += 1.0
-        bar.print_if_due()
-        if capsys.readouterr().out:
-            moments.append(clock.now)
-    assert moments[:3] == [10.0, 20.0, 30.0]
+    activity, display = plain(clock)
+    activity.begin("label", 2)
+    moments = moments_of_lines(display, clock, capsys, 7200)
+    assert moments[:3] == [5.0, 10.0, 15.0]
     waits = [later - earlier for earlier, later in itertools.pairwise(moments)]
     assert max(waits) == 60.0 and len(moments) < 200
+
+
+def moments_of_lines(
+    display: Display, clock: FakeClock, capsys: pytest.CaptureFixture[str], seconds: int
+) -> list[float]:
+    """When a display prints lines, over so many seconds from now on."""
+    moments = []
+    for _ in range(seconds):
+        clock.now += 1.0
+        display.tick()
+        if "".join(capsys.readouterr()):
+            moments.append(clock.now)
+    return moments
+
+
+def test_every_phase_has_a_line_after_five_seconds_however_old_the_command_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = FakeClock()
+    activity, display = plain(clock)
+    activity.begin("train", 2)
+    moments_of_lines(display, clock, capsys, 7200)
+    activity.end()
+    with activity.within("saving the policy"):
+        assert moments_of_lines(display, clock, capsys, 12) == [7205.0, 7210.0]
+        with activity.within("a quick part"):
+            assert not moments_of_lines(display, clock, capsys, 4)
+
+
+def test_lines_of_phases_are_no_part_of_what_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = FakeClock()
+    activity, display = plain(clock)
+    with activity.within("reading the runs"):
+        clock.now = 6.0
+        display.print_line()
+    activity.begin("sft", 2)
+    display.print_line()
+    shown = capsys.readouterr()
+    assert shown.err == "reading the runs, 6s elapsed\n"
+    assert shown.out == "sft: 0/2, 0s elapsed\n"
+
+
+def test_a_stage_within_a_phase_leaves_the_phase_as_it_was() -> None:
+    console = Console(quiet=True)
+    seen = []
+    with console.phase("preparing"):
+        with console.stage("sft", total=1) as bar:
+            assert isinstance(bar, Activity)
+            with console.phase("loading"):
+                seen.append((bar.progress().stage, bar.progress().phase))
+            seen.append((bar.progress().stage, bar.progress().phase))
+        seen.append((bar.progress().stage, bar.progress().phase))
+    seen.append((bar.progress().stage, bar.progress().phase))
+    assert seen == [("sft", "loading"), ("sft", ""), ("", "preparing"), ("", "")]
+
+
+def test_on_a_terminal_a_phase_disappears_and_what_is_printed_stays(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    with Console(quiet=False, is_terminal=True).phase("loading"):
+        sys.stdout.write("a line of another library\n")
+    rows = screen_rows(capsys.readouterr().out)
+    assert [row for row in rows if row] == ["a line of another library"]
 
 
 def test_a_stage_that_fails_passes_the_error_on(capsys: pytest.CaptureFixture[str]) -> None:

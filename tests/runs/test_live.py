@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from rlhf_lab.runs.live.scores import Scores
 from rlhf_lab.runs.live.state import LiveState, RunFollower, view_of
 from rlhf_lab.runs.trackers.console import Console
 from tests.support.live_runs import round_row, write_rounds, write_run
+from tests.support.terminal import screen_rows
 
 pytestmark = pytest.mark.usefixtures("costly")
 
@@ -400,6 +402,67 @@ def test_a_stage_inside_a_run_is_shown_and_its_file_is_removed(
     assert "sft: 2/2, 0s elapsed  loss 1" in shown and "a line" in shown
     assert ("round 12/20" in shown) == is_live
     assert not (folder / PROGRESS).exists()
+
+
+def test_panels_stand_below_whatever_is_printed_and_leave_no_rows_behind(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", rounds=12)
+    screen = io.StringIO()
+    console = rich.console.Console(file=screen, force_terminal=True, width=100, highlight=False)
+    activity = Activity(FakeClock())
+    display = RunDisplay(folder, activity, console, True, FakeClock())
+    printed = [
+        f"a line of {name} in round {n}" for n in range(3) for name in ("rich", "us", "tqdm")
+    ]
+    with display.showing():
+        for line in printed:
+            if "rich" in line:
+                console.print(line)
+            else:
+                (sys.stdout if "us" in line else sys.stderr).write(f"{line}\n")
+            activity.enter("saving the policy" if "tqdm" in line else "")
+            display.tick()
+    rows = screen_rows(screen.getvalue())
+    assert [row for row in rows if row.startswith("a line")] == printed
+    assert rows[: len(printed)] == printed
+    assert sum("round 12/20" in row for row in rows) == 1
+    assert sum("trainer" in row for row in rows) == 1
+
+
+class Cell:
+    """Outputs of a notebook's cell, as IPython publishes them."""
+
+    def __init__(self) -> None:
+        self.outputs: list[dict[str, str]] = []
+
+    def display(self, data: dict[str, str], raw: bool, display_id: bool) -> Cell:
+        assert raw and display_id
+        self.outputs.append(data)
+        return self
+
+    def update(self, data: dict[str, str], raw: bool) -> None:
+        assert raw
+        self.outputs[-1] = data
+
+
+def test_in_a_notebook_the_panels_are_one_output_that_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Cell()
+    monkeypatch.setitem(sys.modules, "IPython.display", cell)
+    folder = write_run(tmp_path / "run", rounds=12)
+    screen = io.StringIO()
+    console = rich.console.Console(file=screen, force_jupyter=True, width=100)
+    activity = Activity(FakeClock())
+    display = RunDisplay(folder, activity, console, True, FakeClock())
+    with display.showing():
+        activity.enter("loading the policy")
+        display.tick()
+        assert "loading the policy" in cell.outputs[0]["text/plain"]
+        activity.enter("")
+    (shown,) = cell.outputs
+    assert "round 12/20" in shown["text/plain"] and "loading" not in shown["text/plain"]
+    assert shown["text/html"].startswith("<pre") and "round 12/20" in shown["text/html"]
+    assert screen.getvalue() == ""
 
 
 def test_a_quiet_run_can_still_be_watched(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -66,6 +66,15 @@ class MemoryOutput:
     failed: list[str] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
 
+    def report(self, text: str) -> None:
+        self.reports.append(text)
+
+    def note(self, **facts: Any) -> None:
+        """Facts are of a run's folder."""
+
+    def phase(self, words: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
     @contextmanager
     def opened(self, begin: int) -> Iterator[tuple[Hooks, float]]:
         del self.rows[begin:]
@@ -102,8 +111,8 @@ def run_in_memory(
     """
     output = output or memory_of(config)
     sources = Artifacts(config, Console(quiet=True)).sources()
-    model, tokenizer = policy_of(sources.policy, config.seed)
-    last = learn(config, sources, model, tokenizer, output, output.reports.append, should_stop)
+    policy = policy_of(sources.policy, config.seed)
+    last = learn(config, sources, policy, output, should_stop)
     return output.rows, weights_digest(last)
 
 

@@ -336,9 +336,9 @@ def test_plain_lines_name_changes_at_once_and_running_jobs_in_between(tmp_path: 
     assert lines.due() == []
     written(jobs[0], "running", 2, 20.0)
     assert lines.due()[0].startswith("a: running (2 jobs: 1 running, 1 queued, ETA ")
-    clock.now = 9.0
+    clock.now = 4.0
     assert lines.due() == []
-    clock.now = 10.0
+    clock.now = 5.0
     summary, line = lines.due()
     assert summary.startswith("2 jobs: 1 running, 1 queued, ETA ")
     assert line.startswith("  a: ")

@@ -19,6 +19,7 @@ from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.build_prompts import build_eval_prompts, build_rollout_prompts
 from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.prompt_lengths import require_fit
 from rlhf_lab.models.causal_lm import save_policy
 from rlhf_lab.rewards.encoding import as_text
 from rlhf_lab.runs.folder import metrics
@@ -149,40 +150,40 @@ def test_a_row_that_is_no_chat_is_refused_with_file_and_line(
 
 def test_prompts_have_the_form_of_the_models_own_chat_template() -> None:
     words = tokenizer()
-    encoded = chat.encode(words, "", HELLO)
+    encoded = chat.encode(words, chat.OWN_FORM, HELLO)
     assert words.convert_ids_to_tokens(encoded) == ["<user>", "w1", "w2", "<end>", "<assistant>"]
     plain = Example("row/2", "w1 w2", "w3")
-    assert words.convert_ids_to_tokens(chat.encode(words, "", plain)) == ["w1", "w2"]
+    assert words.convert_ids_to_tokens(chat.encode(words, chat.OWN_FORM, plain)) == ["w1", "w2"]
 
 
 def test_a_template_is_the_users_own_if_there_is_one(tmp_path: Path) -> None:
     path = tmp_path / "own.jinja"
     path.write_text("{{ messages[0]['content'] }} <assistant> ")
     for words in (tokenizer(), tokenizer(template="")):
-        encoded = chat.encode(words, str(path), HELLO)
+        encoded = chat.encode(words, chat.ChatForm(str(path)), HELLO)
         assert words.convert_ids_to_tokens(encoded) == ["w1", "w2", "<assistant>"]
     with pytest.raises(UserError, match=r"no chat template.*pass task.chat_template=<file"):
-        chat.encode(tokenizer(template=""), "", HELLO)
+        chat.encode(tokenizer(template=""), chat.OWN_FORM, HELLO)
     with pytest.raises(UserError, match=r"task.chat_template=/nowhere cannot be read"):
-        chat.encode(tokenizer(), "/nowhere", HELLO)
+        chat.encode(tokenizer(), chat.ChatForm("/nowhere"), HELLO)
     picky = tokenizer("{{ raise_exception('Roles must alternate') }}")
     with pytest.raises(UserError, match=r"prompt row/1 .*Roles must alternate.*correct the row"):
-        chat.encode(picky, "", HELLO)
+        chat.encode(picky, chat.OWN_FORM, HELLO)
 
 
 def test_a_template_that_asks_for_the_day_hears_the_same_one_for_ever() -> None:
     asks = "{% set day = strftime_now('%d %b %Y, %-H:%M') if strftime_now is defined %}"
     words = tokenizer("\n" + asks + "{{ day }} <assistant>")
-    rendered = chat.rendered(words, "", HELLO, HELLO.messages, is_open=True)
+    rendered = chat.rendered(words, chat.OWN_FORM, HELLO, HELLO.messages, is_open=True)
     assert rendered == "\n26 Jul 2024, 0:00 <assistant>"
 
 
 def test_a_template_whose_answers_do_not_end_is_refused(tmp_path: Path) -> None:
-    chat.check_end(tokenizer(), "", HELLO)
-    chat.check_end(tokenizer(), "", Example("row/2", "no chat", "w3"))
+    chat.check_end(tokenizer(), chat.OWN_FORM, HELLO)
+    chat.check_end(tokenizer(), chat.OWN_FORM, Example("row/2", "no chat", "w3"))
     other = tokenizer(TEMPLATE.replace("<end>", "<over>"))
     with pytest.raises(UserError, match=r"' <over> '.*'<end>'.*task\.chat_template"):
-        chat.check_end(other, "", HELLO)
+        chat.check_end(other, chat.OWN_FORM, HELLO)
 
 
 def test_a_judging_model_reads_a_chat_by_its_own_template() -> None:
@@ -256,8 +257,7 @@ def test_a_run_on_chats_is_judged_and_leaves_long_prompts_out(
     assert all("w4 w5" in parts.values() for parts in asked)
     with pytest.raises(UserError, match=r"prompt .*:\d+ has 24 tokens, more than"):
         kept = make_config(*options, *where, "task.drop_long=false")
-        whole = replace(kept, run=replace(kept.run, updates=8))
-        build_rollout_prompts(whole, "", tokenizer())
+        require_fit(replace(kept, run=replace(kept.run, updates=8)))
 
 
 @pytest.mark.parametrize("asked", [9, 10])
@@ -325,8 +325,8 @@ def test_smollm2s_own_template_ends_in_its_end_token() -> None:
     assert spec is not None and spec.submodule_search_locations
     (file,) = Path(spec.submodule_search_locations[0]).rglob("*.gguf")
     own = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
-    chat.check_end(own, "", HELLO)
-    encoded = chat.encode(own, "", HELLO)
+    chat.check_end(own, chat.OWN_FORM, HELLO)
+    encoded = chat.encode(own, chat.OWN_FORM, HELLO)
     text = own.decode(encoded)
     assert text.endswith("<|im_start|>user\nw1 w2<|im_end|>\n<|im_start|>assistant\n")
     assert text.startswith("<|im_start|>system\n")

@@ -72,7 +72,7 @@ def test_a_plain_text_has_in_front_what_the_tokenizer_puts_there(before: Any, be
         *frame.row("12 a?"),
         *tokenizer.convert_tokens_to_ids(list(behind)),
     ]
-    assert chat.encode(tokenizer, "", PLAIN) == frame.row(PLAIN.prompt)
+    assert chat.encode(tokenizer, chat.OWN_FORM, PLAIN) == frame.row(PLAIN.prompt)
     assert frame.inside("") == []
 
 
@@ -136,8 +136,8 @@ def test_a_template_that_puts_answers_elsewhere_is_refused_with_the_place() -> N
     for template, place in ((OPEN_THOUGHT, "think"), (OTHER_PROMPT, "model")):
         tokenizer = special_tokenizer(template, "<|im_end|>")
         with pytest.raises(UserError, match=rf"{place}.*task\.chat_arguments.*task\.chat_template"):
-            chat.answer_tokens(tokenizer, "", CHAT, CHAT.reference)
-        chat.check_end(tokenizer, "", CHAT)  # sampling alone may go on
+            chat.answer_tokens(tokenizer, chat.OWN_FORM, CHAT, CHAT.reference)
+        chat.check_end(tokenizer, chat.OWN_FORM, CHAT)  # sampling alone may go on
 
 
 def test_a_reference_that_is_read_as_text_may_stand_anywhere() -> None:
@@ -150,7 +150,7 @@ def test_a_reference_that_is_read_as_text_may_stand_anywhere() -> None:
 
 def test_a_thought_that_has_the_same_tokens_is_part_of_the_answer() -> None:
     tokenizer = special_tokenizer(OPEN_THOUGHT, "<|im_end|>", merges=[("a", "b")])
-    answer = chat.answer_tokens(tokenizer, "", CHAT, CHAT.reference)
+    answer = chat.answer_tokens(tokenizer, chat.OWN_FORM, CHAT, CHAT.reference)
     assert tokenizer.decode(answer) == "\n</think>\n\nab 123<|im_end|>"
 
 
@@ -158,7 +158,7 @@ def test_a_template_without_an_end_token_is_refused_by_every_reader() -> None:
     tokenizer = special_tokenizer(TURNS, "</s>")
     for read in (chat.check_end, functools.partial(chat.answer_tokens, answer="ab")):
         with pytest.raises(UserError, match=r"</turn>.*</s>.*eos_token_id.*task\.chat_template"):
-            read(tokenizer, "", CHAT)
+            read(tokenizer, chat.OWN_FORM, CHAT)
 
 
 def test_arguments_of_templates_that_change_nothing_are_refused() -> None:
@@ -222,10 +222,10 @@ def test_rows_begin_with_bos_as_the_option_says(tmp_path: Path) -> None:
         for add_bos, expected in (("auto", automatic), ("true", 1), ("false", 0), (True, 1)):
             model = PretrainedModel("own", path, add_bos=add_bos)  # type: ignore[arg-type]
             found = load_tokenizer(model, None)
-            assert chat.encode(found, "", PLAIN).count(found.bos_token_id) == expected
-            assert chat.encode(found, "", CHAT).count(found.bos_token_id) == 1
+            assert chat.encode(found, chat.OWN_FORM, PLAIN).count(found.bos_token_id) == expected
+            assert chat.encode(found, chat.OWN_FORM, CHAT).count(found.bos_token_id) == 1
     found = marked(special_tokenizer(TURNS), Marks((0,), (1,), in_chats=True))
-    assert chat.encode(found, "", CHAT)[0] == 0, "a template that writes none"
+    assert chat.encode(found, chat.OWN_FORM, CHAT)[0] == 0, "a template that writes none"
     with pytest.raises(UserError, match=r"model\.add_bos=maybe"):
         PretrainedModel("own", "x", add_bos="maybe")
     without = special_tokenizer()
@@ -382,7 +382,7 @@ def test_long_references_are_left_out_or_cut_with_or_without_an_end_token(exampl
 
 def test_the_frame_is_shown_with_end_tokens_that_are_ordinary_text() -> None:
     tokenizer = framed(special_tokenizer(before=("<s>",)), [7])
-    first = Prompt(0, tuple(chat.encode(tokenizer, "", PLAIN)), PLAIN)
+    first = Prompt(0, tuple(chat.encode(tokenizer, chat.OWN_FORM, PLAIN)), PLAIN)
     shown = "\n".join(frame_lines(tokenizer, first))
     assert "'<s>'" in shown and "'</s>'" in shown and " = 7 " in shown
     usual = "\n".join(frame_lines(framed(special_tokenizer()), first))

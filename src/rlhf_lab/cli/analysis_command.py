@@ -4,12 +4,30 @@ options and runs them, a file beside this one has the command's name and help.""
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from rlhf_lab.cli.command import OptionsCommand
-from rlhf_lab.cli.report import extra_needed
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+
+# What the extra brings; any other missing module is an error of ours.
+PACKAGES = ("matplotlib", "pandas", "pyarrow", "scipy", "wandb", "tensorboard")
+
+
+@contextmanager
+def extra_needed() -> Iterator[None]:
+    """Around the import of analysis: raises UserError without the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in PACKAGES:
+            raise
+        raise UserError(
+            f"it needs the package {error.name}: pip install 'rlhf-lab[analysis]'"
+        ) from error
 
 
 def analysis_command(

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.cli import fork
+from rlhf_lab.cli.analysis_command import extra_needed
 from rlhf_lab.cli.arguments import recorded_config
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.cli.endings import message, refusals
-from rlhf_lab.cli.report import extra_needed
 from rlhf_lab.runs.folder import MANIFEST, manifest_path
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.trackers.console import Console

@@ -7,12 +7,12 @@ runs, so that `rlhf-lab --help` and commands that only read load no torch.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from rlhf_lab.cli import status_line
 from rlhf_lab.cli.arguments import is_option, without_flag
 from rlhf_lab.cli.start_folder import enter_start_folder
 from rlhf_lab.experiment.registry import group_options
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 MULTIRUN = frozenset({"-m", "--multirun"})
 OVERRIDES = "[group=option ...] [key.subkey=value ...] [-m for a sweep]"
+
+
+def screen() -> Console:
+    """Shows a terminal that a command begins; elsewhere nothing, so that what it prints, or a
+    refusal, comes alone."""
+    return Console(quiet=not sys.stdout.isatty())
 
 
 class Parser(argparse.ArgumentParser):
@@ -100,7 +106,9 @@ class OptionsCommand(Command):
 
     def run(self, arguments: list[str], console: Console | None = None) -> int:
         """Read the arguments and act. console: tests pass their own."""
-        options = self.parser().parse_intermixed_args(arguments)
+        # Commands of analysis declare their options where pandas and scipy are imported.
+        with screen().phase(f"loading {self.name}"):
+            options = self.parser().parse_intermixed_args(arguments)
         return self.action(options, console or Console(quiet=False))
 
 
@@ -135,18 +143,12 @@ class HydraCommand(Command):
         )
 
     def run(self, arguments: list[str]) -> int:
-        is_sweep = bool(MULTIRUN & set(arguments))
-        if not is_sweep:
-            status_line.show("reading the config ...")
-        try:
+        with screen().phase("loading Hydra"):
             from rlhf_lab.cli.compose import compose
 
-            if self.of_run is not None:
-                arguments = self.of_run(self.run_folder(arguments), arguments[1:])
-            compose(self.job, arguments, self.job_command or self.name)
-        finally:
-            if not is_sweep:
-                status_line.clear()
+        if self.of_run is not None:
+            arguments = self.of_run(self.run_folder(arguments), arguments[1:])
+        compose(self.job, arguments, self.job_command or self.name)
         return 0
 
 

@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,8 +26,8 @@ from hydra_plugins.rlhf_lab_plugin.shipped_sweeps import ShippedSweeps
 from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.arguments import recorded_overrides
+from rlhf_lab.cli.command import MULTIRUN, screen
 from rlhf_lab.cli.endings import refusals
-from rlhf_lab.cli.status_line import load_libraries
 from rlhf_lab.experiment.checks import (
     check,
     check_stage,
@@ -66,6 +67,21 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
 
     command: what sweeps start for each of their jobs; "" for jobs that cannot be swept.
     """
+    with ExitStack() as reading:
+        if not MULTIRUN & set(overrides):  # a sweep has a display of all of its jobs
+            reading.enter_context(screen().phase("reading the config"))
+        prepare_hydra(overrides)
+
+        @functools.wraps(job)
+        def begin(cfg: DictConfig) -> None:
+            reading.close()
+            job(cfg)
+
+        run_job(begin, command)
+
+
+def prepare_hydra(overrides: Sequence[str]) -> None:
+    """Bring plugins, config and arguments to where Hydra looks for them."""
     activate_for(overrides)
     register()
     read_former_names()
@@ -76,6 +92,10 @@ def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
     sys.argv = ["rlhf-lab", *present_overrides(overrides)]
     require_flags(sys.argv[1:])
     require_names(sys.argv[1:])
+
+
+def run_job(job: Job, command: str) -> None:
+    """Let Hydra run the job on the config of the arguments. Raises what it raises."""
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=PRIMARY)
     refused: list[Exception] = []
 
@@ -108,25 +128,31 @@ def require_flags(words: Sequence[str]) -> None:
     parser.parse_args(words)
 
 
-def checked(cfg: DictConfig) -> tuple[Config, Console]:
-    """The config of a job, once nothing in it is refused, and the console that it prints to."""
+def checked(cfg: DictConfig, rules: Callable[[Config], Config] = check) -> tuple[Config, Console]:
+    """The config of a job, once nothing in it is refused, and the console that it prints to.
+
+    rules: the first check, which gives the config with the parts that are used. The order is that
+    of cost: settings, rows, libraries, parts of the user's own, the lengths of prompts.
+    """
     config = typed(cfg)
-    check(config)
-    require_readable_splits(config)
-    load_libraries(config.output.quiet)
-    require_working_parts(config)
-    return config, Console(quiet=config.output.quiet)
+    console = Console(quiet=config.output.quiet)
+    with console.phase("checking settings and data"):
+        used = rules(config)
+        require_readable_splits(config)
+    with console.phase("loading torch and transformers"):
+        import transformers.modeling_utils  # noqa: F401
+    with console.phase("checking rewards and prompts"):
+        require_working_parts(used)
+        from rlhf_lab.experiment.prompt_lengths import require_fit
+
+        require_fit(config)
+    return config, console
 
 
 def stage(cfg: DictConfig, judges: bool = True) -> tuple[Config, Console]:
     """The same for a stage of a run, which needs room on the disk, and no reward. judges: whether
     the judge orders pairs for it."""
-    config = typed(cfg)
-    used = check_stage(config, judges)
-    require_readable_splits(config)
-    load_libraries(config.output.quiet)
-    require_working_parts(used)
-    console = Console(quiet=config.output.quiet)
+    config, console = checked(cfg, functools.partial(check_stage, judges=judges))
     from rlhf_lab.experiment.planning.forecast import require_room
 
     require_room(config, is_run=False)
@@ -139,12 +165,14 @@ def start_run(
     """Start a run, in the main process of those that torchrun may have started, and print what can
     be done with it. run: returns its folder, as this does."""
     config, console = checked(cfg)
-    from rlhf_lab.experiment.empty_updates import last_line
-    from rlhf_lab.experiment.fork_past import fork_of
-    from rlhf_lab.experiment.planning.forecast import few_prompts, require_room
-    from rlhf_lab.models.gguf import require_weights
-    from rlhf_lab.training.engines.broadcast_engine import STOP
-    from rlhf_lab.training.engines.distributed import main_rank
+    with console.phase("loading the trainer"):
+        import rlhf_lab.experiment.lifecycle  # noqa: F401
+        from rlhf_lab.experiment.empty_updates import last_line
+        from rlhf_lab.experiment.fork_past import fork_of
+        from rlhf_lab.experiment.planning.forecast import few_prompts, require_room
+        from rlhf_lab.models.gguf import require_weights
+        from rlhf_lab.training.engines.broadcast_engine import STOP
+        from rlhf_lab.training.engines.distributed import main_rank
 
     require_room(config, is_run=True)
     if note := few_prompts(config):

@@ -21,7 +21,7 @@ def run_pipeline(config: Config, console: Console, facts: Mapping[str, Any]) -> 
     from rlhf_lab.experiment import lifecycle
     from rlhf_lab.experiment.policy_loader import PolicyLoader
 
-    loader = PolicyLoader()
+    loader = PolicyLoader(console)
     lifecycle.preload_processes(config)
     make_stages(config, console, loader)
     return lifecycle.train(config, console, facts, loader)

@@ -24,7 +24,7 @@ class WatchedRun:
     def __init__(self, folder: Path) -> None:
         self.follower = RunFollower(folder)
         self._pace = Pace(time.monotonic)
-        self._shown: tuple[str, str, int, int] | None = None
+        self._shown: tuple[str, str] | None = None
 
     def screen(self, screen: rich.console.Console, height: int) -> rich.console.RenderableType:
         state = self.follower.view()
@@ -33,9 +33,8 @@ class WatchedRun:
     def lines(self) -> list[str]:
         """The lines that are due now: for a new state at once, else at the pace of a log."""
         state = self.follower.view()
-        now = (state.state, state.stage, state.stage_done, state.rounds_done)
-        is_new = self._shown is None or self._shown[:2] != now[:2]
-        if not is_new and not self._pace.is_due(has_advanced=self._shown != now):
+        now = (state.state, state.stage)
+        if self._shown == now and not self._pace.is_due():
             return []
         self._shown = now
         self._pace.printed()

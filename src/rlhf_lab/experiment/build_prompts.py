@@ -20,7 +20,7 @@ from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.chat_turns import check_turns
-from rlhf_lab.tasks.lazy_rows import ChosenExamples, LazyRows
+from rlhf_lab.tasks.lazy_rows import ChosenExamples
 from rlhf_lab.tasks.offline_prompts import WithOffline
 from rlhf_lab.tasks.pair_forms import PairColumns
 from rlhf_lab.tasks.pair_sources import pair_examples
@@ -70,13 +70,7 @@ def build_rollout_prompts(
         for index in range(len(stream)):
             scorer.rewards(stream[index].example)
         return stream
-    examples = examples_of(config, Split.train)
-    stream = stream_of(examples, config, tokenizer, "rollout", shuffle=True)
-    if not isinstance(examples, LazyRows):
-        # Rows of a user's own, which may be too long; generated ones cost more to check.
-        # A selection may pass over rows.
-        count = config.run.num_rounds * config.run.groups_generated
-        stream.require_fit(len(stream) if config.run.remembers_prompts else count)
+    stream = build_prompts(config, tokenizer, Split.train, "rollout")
     if not config.run.offline_share:
         return stream
     offline = pair_prompts(config, pairs, tokenizer, "offline", report)
@@ -133,7 +127,7 @@ def chat_note(config: Config, tokenizer: Any) -> str:
     if not form.takes_plain:
         return ""
     first = config.task.examples(Split.train)[0]
-    if first.messages or not chat.turns_of(tokenizer, form, first):
+    if first.messages or not chat.rendered_messages(tokenizer, form, first):
         return ""
     return (
         "task.chat=auto: a prompt is a user's message in the model's chat template; "
@@ -148,7 +142,7 @@ def stream_of(
     if len(examples):
         form = chat.form_of(config.task)
         chat.check_end(tokenizer, form, examples[0])
-        if reads_reference_tokens(config) and chat.turns_of(tokenizer, form, examples[0]):
+        if reads_reference_tokens(config) and chat.rendered_messages(tokenizer, form, examples[0]):
             # Evaluation would find it after the last step.
             chat.answer_tokens(tokenizer, form, examples[0], examples[0].reference)
         check_turns(config.task, tokenizer, examples[0])

@@ -66,14 +66,16 @@ from rlhf_lab.types.preconditions import Cautious, Demanding
 from rlhf_lab.types.samples import Split
 
 
-def check(config: Config, here: bool = True) -> None:
-    """Refuse combinations that cannot work, before anything is loaded or computed.
+def check(config: Config, here: bool = True) -> Config:
+    """Refuse combinations that cannot work, before anything is loaded or computed. Returns the
+    config.
 
     here: whether this machine will run it; packages, devices and servers are looked for only then.
     """
     for rule in RULES:
         if here or rule not in OF_THIS_MACHINE:
             rule(config)
+    return config
 
 
 def check_stage(config: Config, judges: bool) -> Config:

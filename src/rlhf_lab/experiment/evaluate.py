@@ -11,6 +11,7 @@ from rlhf_lab.evaluation.score_table import cells, number, with_bounds
 from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
+from rlhf_lab.experiment.prompt_lengths import left_out_note
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.spread_sampling import spread_evaluator
 from rlhf_lab.experiment.version_judge import known_rows, version_judge
@@ -52,7 +53,10 @@ def evaluate_run(
     options = config.eval
     known = known_rows(options, folder / EVALS, saved) if keeps_known else {}
     known.pop(max(saved), None)
-    evaluator = build_evaluator(config, sources, loader)
+    with console.phase("loading policy, rewards and prompts for the evaluation"):
+        evaluator = build_evaluator(config, sources, loader)
+    if note := left_out_note(config, len(evaluator.prompts)):
+        console.print(note)
     rows: list[Metrics] = []
     tables: dict[int, list[dict[str, Any]]] = {}
     with (

@@ -39,7 +39,8 @@ def send_evaluation(
     run = TrackedRun(
         folder, plain(config), manifest.get("run_id", ""), job_type, short_commit(manifest)
     )
-    mirror_evaluation(config.tracker, run, rows, console.print)
+    with console.phase("sending the evaluation to the trackers"):
+        mirror_evaluation(config.tracker, run, rows, console.print)
 
 
 def evaluate_again(
@@ -59,7 +60,7 @@ def evaluate_again(
     with output_of(config, folder) as (config, is_beside):
         if is_beside:
             saved_weights(folder)  # refused before artifacts are looked for that are being made
-        loader = PolicyLoader()
+        loader = PolicyLoader(console)
         if own is None:
             sources = Artifacts(config, console, loader, products_of(folder, may_make)).sources()
         else:

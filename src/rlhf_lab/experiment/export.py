@@ -47,7 +47,8 @@ def export(
     draft = Path(tempfile.mkdtemp(prefix=".exporting-", dir=folder.parent))
     try:
         stages = Artifacts(config, console, of_run=products_of(run, may_make))
-        fill(config, run, weights, version, draft, stages)
+        with console.phase(f"exporting version {version}"):
+            fill(config, run, weights, version, draft, stages)
         follow_umask(draft)
         if folder.exists():
             folder.rmdir()

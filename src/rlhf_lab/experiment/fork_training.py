@@ -51,19 +51,10 @@ def train_past(
             console.print(text)
         release_unused()
         sources = stages.of(past.config).sources()
-        model, tokenizer = loader.take(sources.policy, past.config.seed)
+        policy = loader.take(sources.policy, past.config.seed)
         output = FolderOutput(past.config, folder, console, facts)
-        learn(
-            past.config,
-            sources,
-            model,
-            tokenizer,
-            output,
-            console.print,
-            should_stop,
-            state_at(past, folder),
-            finishes_chunks=True,
-        )
+        state = state_at(past, folder)
+        learn(past.config, sources, policy, output, should_stop, state, finishes_chunks=True)
     return {"fork": {**fork.facts, "seconds": time.perf_counter() - begin}}
 
 

@@ -30,7 +30,8 @@ def run_harness(config: Config, run: Path, console: Console) -> HarnessResult:
     options = config.eval
     if not options.tasks:
         raise UserError("eval=harness runs no task: pass eval.tasks=[NAME,...] (lm-eval ls tasks)")
-    manager = task_manager(options)
+    with console.phase("reading the harness's index of tasks"):
+        manager = task_manager(options)
     saved = versions(config, run)
     with tempfile.TemporaryDirectory(prefix="rlhf-lab-harness-") as draft:
         policy = export(config, run, Path(draft) / POLICY, None, console)

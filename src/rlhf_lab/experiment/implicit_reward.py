@@ -89,14 +89,17 @@ def compare(config: Config, run: Path, console: Console) -> Comparison:
     """
     if not (run / POLICY).is_dir():
         raise UserError(f"{run} has no final policy: `rlhf-lab resume {run}` finishes it")
-    loader = PolicyLoader()
+    loader = PolicyLoader(console)
     stages = Artifacts(config, console, loader, products_of(run, may_make=True))
     rows = stages.held_out_pairs()
     reference, tokenizer = loader.read(stages.policy(config.model), config.seed)
-    last = config.run.num_rounds
-    policy, _ = policy_of(config, run, versions(config, run)[last], last, stages)
-    pad_id = TextFrame(tokenizer).pad
-    implicit_P = right(implicit_gaps(policy, reference, rows, pad_id))
-    scorer, _, _ = load_reward_model(str(stages.reward_model().folder))
-    gap_P = pair_gaps(for_scores(scorer, CPU), rows, config.reward_model.batch)
+    with console.phase("comparing by the final policy"):
+        last = config.run.num_rounds
+        policy, _ = policy_of(config, run, versions(config, run)[last], last, stages)
+        pad_id = TextFrame(tokenizer).pad
+        implicit_P = right(implicit_gaps(policy, reference, rows, pad_id))
+    proxy = stages.reward_model().folder
+    with console.phase("comparing by the proxy"):
+        scorer, _, _ = load_reward_model(str(proxy))
+        gap_P = pair_gaps(for_scores(scorer, CPU), rows, config.reward_model.batch)
     return Comparison(implicit_P, right(gap_P))

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import generation_settings, timing_settings
 from rlhf_lab.experiment.early_end import end_early, resume_text, with_hint
@@ -60,7 +59,7 @@ def train(
     are gone, are made again.
     """
     preload_processes(config)
-    loader = loader or PolicyLoader()
+    loader = loader or PolicyLoader(console)
     own = own_products(config, may_make)
     stages = Artifacts(config, console, loader, own)
     if not own.may_make:
@@ -134,50 +133,44 @@ def finish_run(
                     fork, config, folder, console, facts, loader, stages, lambda: stop.is_requested
                 )
                 record.update(**begun)
-                output = FolderOutput(config, folder, console, facts, beside.offer)
+                output = FolderOutput(config, folder, console, facts, beside.offer, record.update)
                 weights = train_policy(
-                    config,
-                    sources,
-                    record,
-                    fork,
-                    output,
-                    console,
-                    loader,
-                    lambda: stop.is_requested,
+                    config, sources, folder, fork, output, loader, lambda: stop.is_requested
                 )
-            beside.finish()
+            with console.phase("waiting for the evaluation beside the training"):
+                beside.finish()
         if weights.version < rounds:
-            validate_version(config, sources, loader, folder, console, weights.version)
+            validate(config, sources, loader, folder, console, weights.version)
             console.print(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
             return "paused"
         # Which chunk waits for which version follows from the lengths of partial rollouts.
         is_planned = not (config.mode.segment_steps or config.mode.is_virtual)
-        ideal = planner.report_overlap(folder, console) if is_planned else {}
-        records = {name: asdict(extent_of(folder / name)) for name in RECORDS}
-        states = report_states(config, folder, console)
-        digest = weights_digest(weights)
-        record.update(weights_digest=digest, records=records, checkpoints=states, **ideal)
-    validate_version(config, sources, loader, folder, console, rounds)
+        with console.phase("recording the end of the training"):
+            ideal = planner.report_overlap(folder, console) if is_planned else {}
+            records = {name: asdict(extent_of(folder / name)) for name in RECORDS}
+            states = report_states(config, folder, console)
+            digest = weights_digest(weights)
+            record.update(weights_digest=digest, records=records, checkpoints=states, **ideal)
+    validate(config, sources, loader, folder, console, rounds)
     if config.eval.versions(rounds):
         rows = evaluate_run(config, sources, loader, folder, console, keeps_known=True)
         send_evaluation(config, folder, "train", rows, console)
-    write_card(config, folder, folder / runs.POLICY, rounds)
+    with console.phase("writing the card"):
+        write_card(config, folder, folder / runs.POLICY, rounds)
     return "finished"
 
 
 def train_policy(
     config: Config,
     sources: Sources,
-    record: RunDirectory,
+    folder: Path,
     fork: Fork,
     output: FolderOutput,
-    console: Console,
     loader: PolicyLoader,
     should_stop: Callable[[], bool],
 ) -> Weights:
     """Train into the run's folder, and save the policy if the run came to its end. Returns the last
     weights."""
-    folder = record.folder
     release_unused()
     model, tokenizer = loader.take(sources.policy, config.seed)
     settings = generation_settings(config)
@@ -185,37 +178,15 @@ def train_policy(
     # The engine may cut the trained one into parts.
     shape = without_weights(model)
     state = state_at(fork.own or Past(config), folder)
-    weights = learn(
-        config,
-        sources,
-        model,
-        tokenizer,
-        output,
-        console.print,
-        should_stop,
-        state,
-        note=lambda facts: record.update(**facts),
-    )
+    weights = learn(config, sources, (model, tokenizer), output, should_stop, state)
     if weights.version == config.run.num_rounds:
         policy = folder / runs.POLICY
-        if weights.adapters is not None:
-            save_adapters(weights.adapters, shape, tokenizer, policy, settings)
-        else:
-            save_policy(with_parameters(shape, weights.state), tokenizer, policy, settings)
+        with output.phase("saving the policy"):
+            if weights.adapters is not None:
+                save_adapters(weights.adapters, shape, tokenizer, policy, settings)
+            else:
+                save_policy(with_parameters(shape, weights.state), tokenizer, policy, settings)
     return weights
-
-
-def validate_version(
-    config: Config,
-    sources: Sources,
-    loader: PolicyLoader,
-    folder: Path,
-    console: Console,
-    version: int,
-) -> None:
-    """Score a version with the rewards that eval.validate names."""
-    if config.eval.validate is not Validate.none:
-        validate(config, sources, loader, folder, console, version)
 
 
 def claim_folder(config: Config) -> Path:

@@ -61,7 +61,8 @@ def make_sft(
 ) -> dict[str, float]:
     """A policy that is fine-tuned on references, as a folder that transformers loads."""
     require_references(config, "SFT")
-    policy, tokenizer = load_policy(model, config.task.tokenizer(), config.seed)
+    with console.phase(f"loading the weights of {model.name}"):
+        policy, tokenizer = load_policy(model, config.task.tokenizer(), config.seed)
     check_context(config, policy, sft_tokens(config))
     options = config.sft.for_model(model.is_pretrained)
     shape, by = without_weights(policy), stage_engine(config, options)
@@ -82,7 +83,8 @@ def make_sft(
             options,
             bar,
         )
-    save_policy(with_parameters(shape, weights.state), tokenizer, folder)
+    with console.phase("saving the SFT policy"):
+        save_policy(with_parameters(shape, weights.state), tokenizer, folder)
     if isinstance(answers, StageReferences) and answers.note:
         console.print(answers.note)
     return metrics

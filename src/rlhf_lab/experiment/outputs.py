@@ -46,7 +46,8 @@ class FolderOutput:
     the config names.
 
     facts: `resolved`, the config as plain data for the trackers that record it, `run_id`, and the
-    `commit` of the code. kept(version): called when a version is in its file.
+    `commit` of the code. kept(version): called when a version is in its file. note(name=fact):
+    records facts about the run.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class FolderOutput:
         console: Console,
         facts: Mapping[str, Any],
         kept: Callable[[int], None] = lambda _: None,
+        note: Callable[..., None] = lambda **_: None,
     ) -> None:
         self._config = config
         self._folder = folder
         self._console = console
         self._kept = kept
+        self.report, self.phase, self.note = console.print, console.phase, note
         self._run = TrackedRun(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
         refuse_occupied(folder)
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.checkpoint, RECORDS)

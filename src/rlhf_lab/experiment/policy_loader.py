@@ -6,14 +6,18 @@ from typing import Any
 
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.runs.trackers.console import Console
 
 
 class PolicyLoader:
     """Keeps the policy that was loaded last, and only that one, so that stages, training and
     evaluation of one command do not load it again. It lives as long as the command's job.
+
+    console: shows that a policy is loaded; None shows nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(quiet=True)
         self._source: tuple[PretrainedModel, int] | None = None
         self._loaded: tuple[Any, Any] | None = None
 
@@ -22,7 +26,8 @@ class PolicyLoader:
         the option that named it."""
         if self._loaded is None or self._source != (source, seed):
             self._loaded = None  # its memory is free before the next one is loaded
-            self._loaded = load_policy(source, None, seed, key)
+            with self._console.phase(f"loading the weights of {source.name}"):
+                self._loaded = load_policy(source, None, seed, key)
             self._source = source, seed
         model, tokenizer = self._loaded
         return model.to("cpu"), tokenizer

@@ -70,7 +70,7 @@ class Artifacts:
         config = config.for_stages
         self._config = config
         self._console = console
-        self._loader = loader or PolicyLoader()
+        self._loader = loader or PolicyLoader(console)
         self._keys = ArtifactKeys(config)
         self._root = Path(config.output.cache)
 
@@ -183,11 +183,14 @@ class Artifacts:
 
     def _cached(self, stage: str, key: Key, make: Make) -> Artifact:
         def make_with_metrics(folder: Path) -> None:
-            (folder / METRICS).write_text(json.dumps(make(folder), indent=1), encoding="utf-8")
+            with self._console.phase(f"preparing the stage {stage}"):
+                metrics = make(folder)
+            (folder / METRICS).write_text(json.dumps(metrics, indent=1), encoding="utf-8")
 
         in_cache = product_folder(self._root, stage, key)
         if recorded := self._of_run.find(stage, key, in_cache):
-            verify(recorded)
+            with self._console.phase(f"verifying {recorded}"):
+                verify(recorded)
             folder, was_cached = recorded, True
         else:
             if not in_cache.exists():

@@ -32,12 +32,13 @@ def talk(
     """
     number, file = chosen_version(config, run, version)
     stages = Artifacts(config, console, of_run=products_of(run, False))
-    policy, tokenizer = policy_of(config, run, file, number, stages)
+    with console.phase(f"loading version {number}"):
+        policy, tokenizer = policy_of(config, run, file, number, stages)
     generator = build_generator(config, policy, tokenizer, "chat", temperature, max_tokens)
     weights = Weights(number, dict(policy.named_parameters()))
     read = prompt_reader(config.task, tokenizer)
     first, form = config.task.examples(config.eval.split)[0], chat.form_of(config.task)
-    is_chat = bool(chat.turns_of(tokenizer, form, first))
+    is_chat = bool(chat.rendered_messages(tokenizer, form, first))
     turns: tuple[tuple[str, str], ...] = ()
     for count, line in enumerate(lines):
         text = line.strip()

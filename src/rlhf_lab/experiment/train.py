@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
@@ -58,6 +58,18 @@ class Output(Protocol):
     @property
     def checkpoints(self) -> Checkpoints: ...
 
+    def report(self, text: str) -> None:
+        """Print a line."""
+        ...
+
+    def note(self, **facts: Any) -> None:
+        """Record facts about the run."""
+        ...
+
+    def phase(self, words: str) -> AbstractContextManager[None]:
+        """Show what is done while the block runs."""
+        ...
+
     def opened(self, begin: int) -> AbstractContextManager[tuple[Hooks, float]]:
         """Discard what was written after round `begin` and open the rest for more. Gives the hooks
         of the loop, and the seconds of training that had passed by then."""
@@ -67,28 +79,91 @@ class Output(Protocol):
 def learn(
     config: Config,
     sources: Sources,
-    model: Any,
-    tokenizer: Any,
+    policy: tuple[Any, Any],
     output: Output,
-    report: Callable[[str], None],
     should_stop: Callable[[], bool] = lambda: False,
     state: Callable[[Snapshot | None], Snapshot | None] = lambda found: found,
     finishes_chunks: bool = False,
-    note: Callable[[Mapping[str, Any]], None] = lambda _: None,
 ) -> Weights:
     """Train the policy from the newest checkpoint of the output, or from the beginning. Returns
     the last weights.
 
-    model: the policy at version 0; training changes it. The only files that are read or written
-    are those of the output, of the reward models and of a teacher. state(checkpoint): what is gone
-    on from. finishes_chunks: whether a pause waits for all chunks on their way. note: records
-    facts about the run.
+    policy: the model at version 0, which training changes, and its tokenizer. The only files that
+    are read or written are those of the output, of the reward models and of a teacher.
+    state(checkpoint): what is gone on from. finishes_chunks: whether a pause waits for all chunks
+    on their way.
     """
+    model, tokenizer = policy
     keep_freed_memory()
     torch.set_num_threads(config.engine.threads)
     check_context(config, model)
-    teacher = build_teacher(config, tokenizer)
-    require_same_logits(config, model, teacher)
+    with output.phase("preparing the training"):
+        teacher = build_teacher(config, tokenizer)
+        require_same_logits(config, model, teacher)
+        report_settings(config, policy, output.report)
+        pipe = build_pipeline(config, sources, model, tokenizer, output.report, should_stop)
+        start = state(output.checkpoints.newest(pipe.chunk, output.report, pipe.restore_prompts))
+    begin = start.round if start else 0
+    refuse_past_pause(config, begin)
+    if start:
+        output.report(f"resumed at round {begin} of {config.run.num_rounds}")
+    with ExitStack() as stack:
+        stack.enter_context(deterministic(config.deterministic))
+        hooks, wall = stack.enter_context(output.opened(begin))
+        stack.enter_context(pipe)
+        output.note(generation=list(pipe.notes))
+        values = build_value_model(config, sources, model, tokenizer)
+        ledger = new_ledger(config, sources, model, values, teacher)
+        if start:
+            ledger.restore(start.ledger, wall)
+        job = engine_job(config, model, values, teacher, sources.policy)
+        report_packing(job, output.report)
+        loop = configured_loop(config, policy)(
+            engine=stack.enter_context(job.led()),
+            pipeline=pipe,
+            ledger=ledger,
+            hooks=watching(hooks, config, output, should_stop),
+            checkpoints=output.checkpoints,
+            finishes_chunks=finishes_chunks,
+        )
+        return loop.train(start)
+
+
+def configured_loop(config: Config, policy: tuple[Any, Any]) -> partial[Loop]:
+    """The loop, with all that config, model and tokenizer decide."""
+    model, tokenizer = policy
+    return partial(
+        Loop,
+        algo=config.algo,
+        correction=config.correction,
+        run_options=config.run,
+        optim=config.optim,
+        seed=config.seed,
+        pad_id=TextFrame(tokenizer).pad,
+        response_limit=response_tokens(config),
+        probe_groups=config.tracker.probe_groups,
+        probe_every=probe_every(config),
+        compares_weights=config.tracker.changed_share,
+        reference_groups=reference_groups(config),
+        kept_samples=config.tracker.samples,
+        token_texts=partial(token_texts, tokenizer),
+        left_out={config.fork.round: config.fork.without_rows},
+        mismatch=mismatch_limit(config, str(model.dtype).removeprefix("torch.")),
+    )
+
+
+def watching(
+    hooks: Hooks, config: Config, output: Output, should_stop: Callable[[], bool]
+) -> Hooks:
+    """The hooks of an output, with the warnings about rounds and what stops a run."""
+    warned = RoundWarnings(hooks.log, config, output.report)
+    log = NothingTrained(warned, config, output.report)
+    return replace(hooks, should_stop=should_stop, log=log)
+
+
+def report_settings(config: Config, policy: tuple[Any, Any], report: Callable[[str], None]) -> None:
+    """Print what a user should know of the settings before the first step."""
+    model, tokenizer = policy
     for warning in warnings(config):
         report(f"warning: {warning}")
     for function in functions_of(config):
@@ -96,51 +171,6 @@ def learn(
     notes = chat_note(config, tokenizer), kept_weights(config, model), idle_cores(config, model)
     for line in filter(None, notes):
         report(line)
-    pipe = build_pipeline(config, sources, model, tokenizer, report, should_stop)
-    start = state(output.checkpoints.newest(pipe.chunk, report, pipe.restore_prompts))
-    begin = start.round if start else 0
-    refuse_past_pause(config, begin)
-    if start:
-        report(f"resumed at round {begin} of {config.run.num_rounds}")
-    with ExitStack() as stack:
-        stack.enter_context(deterministic(config.deterministic))
-        hooks, wall = stack.enter_context(output.opened(begin))
-        stack.enter_context(pipe)
-        note({"generation": list(pipe.notes)})
-        values = build_value_model(config, sources, model, tokenizer)
-        ledger = new_ledger(config, sources, model, values, teacher)
-        if start:
-            ledger.restore(start.ledger, wall)
-        job = engine_job(config, model, values, teacher, sources.policy)
-        report_packing(job, report)
-        loop = Loop(
-            algo=config.algo,
-            correction=config.correction,
-            engine=stack.enter_context(job.led()),
-            pipeline=pipe,
-            run_options=config.run,
-            optim=config.optim,
-            ledger=ledger,
-            seed=config.seed,
-            pad_id=TextFrame(tokenizer).pad,
-            response_limit=response_tokens(config),
-            hooks=replace(
-                hooks,
-                should_stop=should_stop,
-                log=NothingTrained(RoundWarnings(hooks.log, config, report), config, report),
-            ),
-            checkpoints=output.checkpoints,
-            probe_groups=config.tracker.probe_groups,
-            probe_every=probe_every(config),
-            compares_weights=config.tracker.changed_share,
-            reference_groups=reference_groups(config),
-            kept_samples=config.tracker.samples,
-            token_texts=partial(token_texts, tokenizer),
-            finishes_chunks=finishes_chunks,
-            left_out={config.fork.round: config.fork.without_rows},
-            mismatch=mismatch_limit(config, str(model.dtype).removeprefix("torch.")),
-        )
-        return loop.train(start)
 
 
 def report_packing(job: EngineJob, report: Callable[[str], None]) -> None:

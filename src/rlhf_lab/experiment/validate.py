@@ -49,7 +49,10 @@ def validate(
     console: Console,
     version: int,
 ) -> None:
-    """Add the version's row to validation.jsonl, unless it has one of the same kind."""
+    """Score a version with the rewards that eval.validate names, and add its row to
+    validation.jsonl, unless it has one of the same kind."""
+    if config.eval.validate is Validate.none:
+        return
     kind = config.eval.validate.value
     path = folder / VALIDATION
     rows = read_rows(path)
@@ -58,7 +61,8 @@ def validate(
     model, _ = loader.read(sources.policy, config.seed)
     weights = merged_version(model, read_version(version, saved_versions(folder)[version]))
     start = perf_counter()
-    metrics = validation_metrics(config, sources, loader, weights)
+    with console.phase(f"validating version {version}"):
+        metrics = validation_metrics(config, sources, loader, weights)
     seconds = perf_counter() - start
     row = {"validate": kind, **metrics, "timing/seconds": seconds}
     write_rows(path, [*rows, row])

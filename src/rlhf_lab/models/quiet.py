@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from transformers import modeling_gguf_pytorch_utils as gguf
 from transformers.utils import logging as transformers_logging
 
 
@@ -26,8 +27,11 @@ def quiet_transformers() -> Iterator[None]:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
+    # The reader of GGUF files draws a bar of tqdm itself, which no setting turns off.
+    own, gguf.tqdm = gguf.tqdm, transformers_logging.tqdm
     try:
         yield
     finally:
+        gguf.tqdm = own
         transformers_logging.set_verbosity(before)
         transformers_logging.enable_progress_bar()

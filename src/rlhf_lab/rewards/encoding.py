@@ -85,7 +85,7 @@ def as_chat(tokenizer: Any, group: Group, sample: Sample) -> list[int]:
     example = group.prompt.example
     before = example.messages or (("user", example.prompt),)
     messages = [*before, ("assistant", sample.text)]
-    text = chat.rendered(tokenizer, "", example, messages, is_open=False)
+    text = chat.rendered(tokenizer, chat.OWN_FORM, example, messages, is_open=False)
     return TextFrame(tokenizer).chat(text)
 
 

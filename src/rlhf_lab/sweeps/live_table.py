@@ -121,7 +121,7 @@ class JobLines:
                 self._states[row.name] = row.state
                 took = f" in {seconds_text(row.seconds)}" if row.state != "running" else ""
                 lines.append(f"{row.name}: {row.state}{took} ({summary})")
-        if not lines and self._pace.is_due(has_advanced=False):
+        if not lines and self._pace.is_due():
             return self.summary()
         if lines:
             self._pace.printed()

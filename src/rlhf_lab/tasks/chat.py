@@ -48,8 +48,6 @@ class ChatForm:
 
 # The tokenizer's own template.
 OWN_FORM = ChatForm()
-# A form, or its template alone.
-Form = ChatForm | str
 
 
 def form_of(task: Any) -> ChatForm:
@@ -69,42 +67,47 @@ def require_arguments(arguments: Mapping[str, Any]) -> None:
             )
 
 
-def turns_of(tokenizer: Any, form: Form, example: Example) -> Messages:
+def rendered_messages(tokenizer: Any, form: ChatForm, example: Example) -> Messages:
     """The messages of a prompt that a template renders; none of a prompt that is read as it is."""
-    form = form if isinstance(form, ChatForm) else ChatForm(form)
     if example.messages or not form.takes_plain:
         return example.messages
     has_template = form.template or tokenizer.chat_template
     return (("user", example.prompt),) if has_template else ()
 
 
-def text(tokenizer: Any, form: Form, example: Example) -> str:
+def text(tokenizer: Any, form: ChatForm, example: Example) -> str:
     """The text that a model reads: the prompt's messages in the template, or its plain text."""
-    turns = turns_of(tokenizer, form, example)
-    if not turns:
-        return example.prompt
-    return rendered(tokenizer, form, example, turns, is_open=True)
+    return messages_and_text(tokenizer, form, example)[1]
 
 
-def encode(tokenizer: Any, form: Form, example: Example) -> list[int]:
+def messages_and_text(tokenizer: Any, form: ChatForm, example: Example) -> tuple[Messages, str]:
+    """What `rendered_messages` and `text` return."""
+    messages = rendered_messages(tokenizer, form, example)
+    if not messages:
+        return (), example.prompt
+    return messages, rendered(tokenizer, form, example, messages, is_open=True)
+
+
+def encode(tokenizer: Any, form: ChatForm, example: Example) -> list[int]:
     """The tokens of `text`. Special tokens of a chat are those that its template writes."""
-    frame, whole = TextFrame(tokenizer), text(tokenizer, form, example)
-    return frame.chat(whole) if turns_of(tokenizer, form, example) else frame.row(whole)
+    frame = TextFrame(tokenizer)
+    messages, whole = messages_and_text(tokenizer, form, example)
+    return frame.chat(whole) if messages else frame.row(whole)
 
 
-def answer_tokens(tokenizer: Any, form: Form, example: Example, answer: str) -> list[int]:
+def answer_tokens(tokenizer: Any, form: ChatForm, example: Example, answer: str) -> list[int]:
     """The tokens of an answer behind the prompt of `encode`, with one end token as the last.
 
     In a chat they are what the template renders behind the prompt: it may write something in front
     of the answer, and more than the end token behind it. Raises UserError where the rendered prompt
     is not how the rendered chat begins, and where no end token follows the answer.
     """
-    frame, turns = TextFrame(tokenizer), turns_of(tokenizer, form, example)
-    if not turns:
+    frame = TextFrame(tokenizer)
+    messages, prompt = messages_and_text(tokenizer, form, example)
+    if not messages:
         return [*frame.inside(answer), frame.end]
-    prompt = text(tokenizer, form, example)
-    messages = [*turns, ("assistant", answer)]
-    whole = rendered(tokenizer, form, example, messages, is_open=False)
+    answered = [*messages, ("assistant", answer)]
+    whole = rendered(tokenizer, form, example, answered, is_open=False)
     start, tokens = frame.chat(prompt), frame.chat(whole)
     behind = whole.removeprefix(prompt)
     if tokens[: len(start)] == start:
@@ -116,48 +119,46 @@ def answer_tokens(tokenizer: Any, form: Form, example: Example, answer: str) -> 
         raise not_a_prefix(prompt, whole)
     found = list(frame.cut(tokens))
     if not frame.has_end(found):
-        found += end_by_next(tokenizer, form, example)
+        found += end_by_next(tokenizer, form, example, messages)
     if not frame.has_end(found):
         raise no_end(frame, behind.rpartition(answer)[2] or behind)
     return found
 
 
-def end_of_answers(tokenizer: Any, form: Form, example: Example) -> int:
+def end_of_answers(tokenizer: Any, form: ChatForm, example: Example) -> int:
     """The token that ends an answer to an example. Raises UserError for a template that writes no
     end token: a model trained with it would not stop."""
-    frame, turns = TextFrame(tokenizer), turns_of(tokenizer, form, example)
-    if not turns:
+    frame, messages = TextFrame(tokenizer), rendered_messages(tokenizer, form, example)
+    if not messages:
         return frame.end
-    answered = [*turns, ("assistant", ANSWER)]
+    answered = [*messages, ("assistant", ANSWER)]
     whole = rendered(tokenizer, form, example, answered, is_open=False)
     ending = whole.rpartition(ANSWER)[2]
     found = frame.cut(frame.inside(ending))
     if not frame.has_end(found):
-        found = end_by_next(tokenizer, form, example)
+        found = end_by_next(tokenizer, form, example, messages)
     if not frame.has_end(found):
         raise no_end(frame, ending)
     return found[-1]
 
 
-def end_by_next(tokenizer: Any, form: Form, example: Example) -> list[int]:
+def end_by_next(tokenizer: Any, form: ChatForm, example: Example, messages: Messages) -> list[int]:
     """The end token with which a template begins the message behind an answer; [] if it begins with
-    none. So GLM ends answers: the marker of the next role is an end token."""
+    none. So GLM ends answers: the marker of the next role is an end token. messages: of the prompt.
+    """
     frame = TextFrame(tokenizer)
-    turns = turns_of(tokenizer, form, example)
-    messages = [*turns, ("assistant", ANSWER), ("user", NEXT)]
-    whole = rendered(tokenizer, form, example, messages, is_open=False)
+    followed = [*messages, ("assistant", ANSWER), ("user", NEXT)]
+    whole = rendered(tokenizer, form, example, followed, is_open=False)
     between = whole.rpartition(NEXT)[0].rpartition(ANSWER)[2]
     found = frame.cut(frame.inside(between))
     return [found[-1]] if frame.has_end(found) else []
 
 
-def check_end(tokenizer: Any, form: Form, example: Example) -> None:
+def check_end(tokenizer: Any, form: ChatForm, example: Example) -> None:
     """Refuse a template that ends answers with no end token, and arguments that it does not
     read. Raises UserError."""
-    if not turns_of(tokenizer, form, example):
-        return
-    end_of_answers(tokenizer, form, example)
-    if isinstance(form, ChatForm):
+    if rendered_messages(tokenizer, form, example):
+        end_of_answers(tokenizer, form, example)
         require_read(tokenizer, form)
 
 
@@ -210,10 +211,9 @@ def template_of(tokenizer: Any, form: ChatForm) -> Any:
 
 
 def rendered(
-    tokenizer: Any, form: Form, example: Example, messages: Messages, is_open: bool
+    tokenizer: Any, form: ChatForm, example: Example, messages: Messages, is_open: bool
 ) -> str:
     """The text of a chat. is_open: the assistant's turn comes next."""
-    form = form if isinstance(form, ChatForm) else ChatForm(form)
     chosen = template_of(tokenizer, form)
     turns = [{"role": role, "content": content} for role, content in messages]
     try:

@@ -38,7 +38,7 @@ class TurnsOfChat:
     """Observations as messages of a prompt's chat, which is rendered in this form."""
 
     def __init__(
-        self, tokenizer: Any, form: chat.Form, role: ObservationRole, example: Example
+        self, tokenizer: Any, form: chat.ChatForm, role: ObservationRole, example: Example
     ) -> None:
         self._tokenizer = tokenizer
         self._form = form

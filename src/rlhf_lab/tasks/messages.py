@@ -63,7 +63,7 @@ def part_text(part: Any, name: str) -> str:
     return text
 
 
-def turns_of(value: Any, name: str, uid: str, may_be_blank: bool = False) -> Turns:
+def messages_of(value: Any, name: str, uid: str, may_be_blank: bool = False) -> Turns:
     """A list of messages. name: of the value, with its row. may_be_blank: the last message is an
     answer that may be blank."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:

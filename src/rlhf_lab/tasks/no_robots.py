@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.hub import read_split
-from rlhf_lab.tasks.messages import REMEDY, as_text, parsed, turns_of
+from rlhf_lab.tasks.messages import REMEDY, as_text, messages_of, parsed
 from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Table, check_rows, split_examples
 from rlhf_lab.tasks.task_options import TaskOptions
 from rlhf_lab.types import limits
@@ -71,7 +71,7 @@ def example(row: Mapping[str, Any], uid: str) -> Example:
             f"{uid} has no field 'messages' with a list of two messages or more (fields found: "
             f"{', '.join(sorted(row))}): {REMEDY}"
         )
-    *before, (last, answer) = turns_of(messages, f"{uid} has messages", uid)
+    *before, (last, answer) = messages_of(messages, f"{uid} has messages", uid)
     if last != "assistant" or before[-1][0] != "user":
         raise UserError(
             f"{uid} ends with messages of {before[-1][0]} and {last}, not of user and assistant: "

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from rlhf_lab.tasks.messages import REMEDY, Turns, as_text, parsed, plain_text, turns_of
+from rlhf_lab.tasks.messages import REMEDY, Turns, as_text, messages_of, parsed, plain_text
 from rlhf_lab.tasks.pairs import PARTS, SIDES, is_number, numbers_of
 from rlhf_lab.tasks.tables import Row
 from rlhf_lab.types.errors import UserError
@@ -157,7 +157,7 @@ class PairColumns:
             return Pair(prompt, chosen, rejected)
         if not isinstance(prompt, list):
             raise UserError(f"{name} has no text in field {self.prompt!r} ({found_in(row)}): {ADD}")
-        turns = asked(turns_of(prompt, f"{name} has a prompt", name), name)
+        turns = prompt_messages(messages_of(prompt, f"{name} has a prompt", name), name)
         return Pair(as_text(turns), chosen.strip(), rejected.strip(), turns)
 
     def _of_beginning(self, row: Row, name: str, chosen: str, rejected: str) -> Pair:
@@ -179,7 +179,7 @@ class PairColumns:
         """Answers that are messages, with those of the prompt in front of them or not."""
         given = parsed(row.get(self.prompt))
         both = [
-            turns_of(side, f"{name} has a field {column!r}", name, may_be_blank=True)
+            messages_of(side, f"{name} has a field {column!r}", name, may_be_blank=True)
             for side, column in zip(sides, (self.chosen, self.rejected), strict=True)
         ]
         if given is None or isinstance(given, str):
@@ -188,8 +188,8 @@ class PairColumns:
             if not prompt and given and given.strip():
                 prompt = (("user", given),)
         else:
-            prompt = turns_of(given, f"{name} has a prompt", name)
-        text = as_text(asked(prompt, name))
+            prompt = messages_of(given, f"{name} has a prompt", name)
+        text = as_text(prompt_messages(prompt, name))
         chosen, rejected = (answer_after(prompt, turns, name) for turns in both)
         return Pair(text, chosen, rejected, prompt)
 
@@ -201,7 +201,7 @@ def common(first: Kind, second: Kind) -> Kind:
     return first[: next(differing, min(len(first), len(second)))]
 
 
-def asked(turns: Turns, name: str) -> Turns:
+def prompt_messages(turns: Turns, name: str) -> Turns:
     """The messages of a prompt. Raises UserError if the last one is not the user's."""
     if not turns or turns[-1][0] != "user":
         role = f"is of {turns[-1][0]}" if turns else "is not there"

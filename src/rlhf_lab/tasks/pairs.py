@@ -94,7 +94,7 @@ def with_tokens(row: Row, tokenizer: Any, form: chat.ChatForm | None = None) -> 
     example = Example(str(row.get("uid", "")), row["prompt"], "", {}, messages)
     sides = {f"{side}_tokens": side_tokens(row, side, tokenizer, example, form) for side in SIDES}
     tokens = row.get("prompt_tokens")
-    is_rendered = bool(chat.turns_of(tokenizer, form, example))
+    is_rendered = bool(chat.rendered_messages(tokenizer, form, example))
     if is_rendered or tokens is None or not decodes_to(tokens, row["prompt"], tokenizer):
         tokens = chat.encode(tokenizer, form, example)
     return {**row, "prompt_tokens": tokens, **sides}

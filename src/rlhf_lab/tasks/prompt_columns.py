@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.tasks.hub import first_row, read_split
-from rlhf_lab.tasks.messages import REMEDY, Turns, as_text, parsed, plain_text, turns_of
+from rlhf_lab.tasks.messages import REMEDY, Turns, as_text, messages_of, parsed, plain_text
 from rlhf_lab.tasks.pair_forms import PairColumns
 from rlhf_lab.tasks.pairs import SIDES
 from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Row, Table, check_rows
@@ -50,7 +50,7 @@ class Columns:
             pair = PairColumns(self.prompt).pair(row, uid)
             return json.dumps(pair.messages) if pair.messages else pair.prompt
         value = field_of(row, self.prompt, uid, "task.prompt")
-        return value if isinstance(value, str) else json.dumps(self._asked(value, uid)[0])
+        return value if isinstance(value, str) else json.dumps(self._prompt_messages(value, uid)[0])
 
     def with_usual(self, row: Row) -> Columns:
         """These columns, and of those that no option names the usual ones that a row has."""
@@ -73,16 +73,16 @@ class Columns:
 
     def example(self, row: Row, uid: str) -> Example:
         """The example of a row. Raises UserError, with its place and what to do, if it has none."""
-        asked, reference = self._read(row, uid)
+        prompt, reference = self._read(row, uid)
         hidden = {name: field_of(row, name, uid, "task.hidden") for name in self.hidden}
-        text = asked if isinstance(asked, str) else plain_text(asked)
+        text = prompt if isinstance(prompt, str) else plain_text(prompt)
         shown = self.template.replace("{prompt}", text) if self.template else text
-        if isinstance(asked, str):
+        if isinstance(prompt, str):
             messages: Turns = (("user", shown),) if self.is_chat else ()
             return Example(uid, shown, reference, hidden, messages)
         if self.template:
             return Example(uid, shown, reference, hidden)
-        return Example(uid, as_text(asked), reference, hidden, asked)
+        return Example(uid, as_text(prompt), reference, hidden, prompt)
 
     def _read(self, row: Row, uid: str) -> tuple[str | Turns, str]:
         """The prompt of a row, a text or messages, and the reference answer."""
@@ -96,7 +96,7 @@ class Columns:
             if not value.strip():
                 raise UserError(f"{uid} has an empty prompt (task.prompt={self.prompt}): {REMEDY}")
             return value, self._reference(row, uid)
-        turns, answer = self._asked(value, uid)
+        turns, answer = self._prompt_messages(value, uid)
         return turns, answer if self._is_answered else self._reference(row, uid)
 
     @property
@@ -104,9 +104,9 @@ class Columns:
         """Whether the messages of a prompt end with its reference."""
         return self.reference == self.prompt
 
-    def _asked(self, value: Any, uid: str) -> tuple[Turns, str]:
+    def _prompt_messages(self, value: Any, uid: str) -> tuple[Turns, str]:
         """The messages of a prompt up to the user's last, and the answer if they end with one."""
-        turns = turns_of(value, f"{uid} has a prompt (task.prompt={self.prompt})", uid)
+        turns = messages_of(value, f"{uid} has a prompt (task.prompt={self.prompt})", uid)
         answer = ""
         if self._is_answered:
             *before, (role, answer) = turns
@@ -131,7 +131,7 @@ class Columns:
         value = parsed(field_of(row, self.reference, uid, "task.reference"))
         name = f"{uid} has a reference (task.reference={self.reference})"
         if not isinstance(value, str):
-            role, value = turns_of(value, name, uid)[-1]
+            role, value = messages_of(value, name, uid)[-1]
             if role != "assistant":
                 raise UserError(f"{name} whose last message is of {role}: {REMEDY}")
         if not value.strip():

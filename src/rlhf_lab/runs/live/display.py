@@ -1,7 +1,8 @@
-"""Shows a run of this process while it works: panels on a terminal, plain lines elsewhere.
+"""Shows what this process does: redrawn in place on a terminal and in a notebook, plain lines
+elsewhere.
 
-A thread of its own reads the run's files and keeps progress.json, which others read. It changes
-nothing that the run computes.
+A thread of its own reads the activity, and of a run its files; it keeps progress.json, which others
+read. It changes nothing that is computed.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from pathlib import Path
 
 import rich.console
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
 
-from rlhf_lab.runs.live.lines import Pace, run_line
-from rlhf_lab.runs.live.panels import render
+from rlhf_lab.runs.live.cell import CellScreen
+from rlhf_lab.runs.live.lines import Pace, run_line, stage_line
+from rlhf_lab.runs.live.panels import BAR_WIDTH, one_line, render
 from rlhf_lab.runs.live.progress import PROGRESS, TRAIN, Activity, Progress, write_progress
 from rlhf_lab.runs.live.state import RunFollower
 from rlhf_lab.runs.live.texts import bars_for
@@ -24,7 +29,9 @@ from rlhf_lab.types.data import Clock
 
 # Drawing takes time from the run that is being measured.
 DRAW_SECONDS = 1.0
+SPIN_SECONDS = 0.25
 WRITE_SECONDS = 2.0
+Screen = Live | CellScreen
 
 
 @contextmanager
@@ -45,8 +52,100 @@ def repeating(call: Callable[[], None], seconds: float) -> Iterator[None]:
         thread.join()
 
 
-class RunDisplay:
-    """The display of one run. console: None shows nothing, and keeps progress.json alone."""
+class Display:
+    """Stages and phases of a command: a line with a bar or a spinner, which disappears at the end.
+
+    console: None shows nothing. phases: where lines of phases go outside a terminal; they are no
+    part of what a command prints.
+    """
+
+    seconds = SPIN_SECONDS
+
+    def __init__(
+        self,
+        activity: Activity,
+        console: rich.console.Console | None,
+        is_live: bool,
+        clock: Clock,
+        phases: rich.console.Console | None = None,
+    ) -> None:
+        self._activity = activity
+        self._console = console
+        self._phases = phases or console
+        self._is_live = is_live and console is not None
+        self._clock = clock
+        self._pace = Pace(clock)
+        self._doing = ""
+        self._screen: Screen | None = None
+        is_ascii = console is None or console.options.ascii_only
+        self._spinner = Spinner("line" if is_ascii else "dots")
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Show the work while the block runs, and how it ended."""
+        with self._opened() as self._screen:
+            try:
+                with repeating(self.tick, self.seconds):
+                    yield
+            finally:
+                self._end()
+
+    def tick(self) -> None:
+        """Bring the screen up to date, or print a line if it is time for one."""
+        if self._is_live:
+            self._draw()
+            return
+        progress = self._activity.progress()
+        doing = progress.stage or progress.phase
+        if doing != self._doing:
+            # Every stage and phase has a line after five seconds, however old the command is.
+            seconds = progress.seconds if progress.stage else progress.phase_seconds
+            self._doing, self._pace = doing, Pace(self._clock, seconds)
+        if self._pace.is_due():
+            self.print_line()
+
+    def print_line(self) -> None:
+        """Print how far the work is, as a plain line."""
+        progress = self._activity.progress()
+        self._pace.printed()
+        console = self._console if progress.stage else self._phases
+        if console is not None:
+            console.print(self._line(progress), soft_wrap=True)
+
+    def close_stage(self) -> None:
+        """Print where a stage ended."""
+        self.print_line()
+
+    def _opened(self) -> AbstractContextManager[Screen | None]:
+        if not self._is_live:
+            return nullcontext()
+        return Live(console=self._console, auto_refresh=False, transient=True)
+
+    def _end(self) -> None:
+        """After the last tick."""
+
+    def _draw(self) -> None:
+        if self._screen is not None and self._console is not None:
+            self._screen.update(self._picture(self._console), refresh=True)
+
+    def _line(self, progress: Progress) -> str:
+        return stage_line(progress)
+
+    def _picture(self, console: rich.console.Console) -> rich.console.RenderableType:
+        """The line, behind a bar of a stage or the spinner of a phase."""
+        progress = self._activity.progress()
+        sign: rich.console.RenderableType = self._spinner
+        if progress.stage:
+            sign = ProgressBar(progress.total, progress.done, width=BAR_WIDTH)
+        row = Table.grid(padding=(0, 1))
+        row.add_row(sign, one_line(stage_line(progress)))
+        return row
+
+
+class RunDisplay(Display):
+    """The display of one run: its panels, and progress.json. console: None keeps the file alone."""
+
+    seconds = DRAW_SECONDS
 
     def __init__(
         self,
@@ -56,65 +155,41 @@ class RunDisplay:
         is_live: bool,
         clock: Clock,
     ) -> None:
+        super().__init__(activity, console, is_live, clock)
         self._folder = folder
-        self._activity = activity
-        self._console = console
-        self._is_live = is_live and console is not None
-        self._clock = clock
         self._follower = RunFollower(folder)
-        self._pace = Pace(clock)
-        self._live: Live | None = None
-        self._shown: tuple[str, int] = ("", 0)
         self._written_at: float | None = None
         self._can_write = True
 
-    @contextmanager
-    def showing(self) -> Iterator[None]:
-        """Show the run while the block runs, and how it ended."""
-        with self._screen() as self._live:
-            try:
-                with repeating(self.tick, DRAW_SECONDS):
-                    yield
-            finally:
-                (self._folder / PROGRESS).unlink(missing_ok=True)
-                self._draw()
-
-    def _screen(self) -> AbstractContextManager[Live | None]:
-        if not self._is_live:
-            return nullcontext()
-        return Live(console=self._console, auto_refresh=False)
-
     def tick(self) -> None:
         """Bring the file and the screen up to date."""
-        progress = self._activity.progress()
-        self._write(progress)
-        if self._is_live:
-            self._draw()
-        elif self._pace.is_due(has_advanced=self._shown != (progress.stage, progress.done)):
-            self.print_line()
-
-    def print_line(self) -> None:
-        """Print how far the run is, as a plain line."""
-        progress = self._activity.progress()
-        self._shown = progress.stage, progress.done
-        self._pace.printed()
-        if self._console is not None:
-            self._console.print(run_line(self._follower.view(progress)), soft_wrap=True)
+        self._write(self._activity.progress())
+        super().tick()
 
     def close_stage(self) -> None:
         """Print where a stage ended. On a terminal the panels show how the training ended."""
         if not (self._is_live and self._activity.progress().stage == TRAIN):
             self.print_line()
 
-    def _draw(self) -> None:
-        if self._live is None or self._console is None:
-            return
+    def _opened(self) -> AbstractContextManager[Screen | None]:
+        if not self._is_live or self._console is None:
+            return nullcontext()
+        if self._console.is_jupyter:
+            return CellScreen(self._console.width)
+        return Live(console=self._console, auto_refresh=False)
+
+    def _end(self) -> None:
+        (self._folder / PROGRESS).unlink(missing_ok=True)
+        self._draw()
+
+    def _line(self, progress: Progress) -> str:
+        return run_line(self._follower.view(progress))
+
+    def _picture(self, console: rich.console.Console) -> rich.console.RenderableType:
         # What it printed stands above the panels.
         progress = replace(self._activity.progress(), notes=())
-        bars = bars_for(self._console.encoding)
         state = self._follower.view(progress)
-        shown = render(state, self._follower.rows, self._console.width, bars)
-        self._live.update(shown, refresh=True)
+        return render(state, self._follower.rows, console.width, bars_for(console.encoding))
 
     def _write(self, progress: Progress) -> None:
         now = self._clock()

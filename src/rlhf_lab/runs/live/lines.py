@@ -10,9 +10,8 @@ from rlhf_lab.runs.live.state import LiveState
 from rlhf_lab.runs.live.texts import count_text, number_text, numbers_text, seconds_text, share_text
 from rlhf_lab.types.data import Clock
 
-# Seconds between two lines while work advances, and while it does not.
+# Seconds without a line.
 LINE_SECONDS = 5.0
-SILENCE_SECONDS = 10.0
 # A log of many hours needs no line every five seconds, but none may be silent for minutes.
 LINE_SHARE = 0.05
 SLOWEST_SECONDS = 60.0
@@ -27,6 +26,8 @@ PHASES = {
     "save": "saving weights",
     "checkpoint": "saving a checkpoint",
 }
+# Between two phases.
+PREPARING = "preparing"
 # Without generators beside the trainer.
 ALONE = {"take": "generating", "start": "starting"}
 # A phase is named in lines once it has lasted so long.
@@ -34,17 +35,16 @@ LONG_SECONDS = 2.0
 
 
 class Pace:
-    """Decides when a line is due: every 5% of the time passed, between 5 and 60 seconds; at least
-    10 where nothing advanced."""
+    """Decides when a line is due: every 5% of the time passed, between 5 and 60 seconds. passed:
+    seconds up to now."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, passed: float = 0.0) -> None:
         self._clock = clock
-        self._began = self._last = clock()
+        self._began = self._last = clock() - passed
 
-    def is_due(self, has_advanced: bool) -> bool:
+    def is_due(self) -> bool:
         now = self._clock()
-        least = LINE_SECONDS if has_advanced else SILENCE_SECONDS
-        wait = min(SLOWEST_SECONDS, max(least, LINE_SHARE * (now - self._began)))
+        wait = min(SLOWEST_SECONDS, max(LINE_SECONDS, LINE_SHARE * (now - self._began)))
         return now - self._last >= wait
 
     def printed(self) -> None:
@@ -53,18 +53,23 @@ class Pace:
 
 
 def stage_line(progress: Progress) -> str:
-    """`sft nano_s: 20/400, 20s elapsed, ETA 6m20s  loss 1.95`."""
+    """`sft nano_s: 20/400, 20s elapsed, ETA 6m20s  loss 1.95`; of a phase without a stage
+    `loading the policy, 20s elapsed`."""
+    if not progress.stage:
+        seconds = progress.phase_seconds if progress.phase else progress.seconds
+        return f"{phase_name(progress.phase) or PREPARING}, {seconds_text(seconds)} elapsed"
     times = f"{seconds_text(progress.seconds)} elapsed"
     if progress.left:
         times += f", ETA {seconds_text(progress.left)}"
-    head = f"{progress.stage}: {progress.done}/{progress.total}" if progress.stage else "preparing"
+    head = f"{progress.stage}: {progress.done}/{progress.total}"
     phase = phase_text(phase_name(progress.phase), progress.phase_seconds)
     return "  ".join(filter(None, [f"{head}, {times}", numbers_text(progress.numbers), phase]))
 
 
 def run_line(state: LiveState) -> str:
     """A run in one line: the stage; of a training its rounds, ETA and what matters."""
-    if state.is_running and state.stage != TRAIN and (state.stage or not state.rounds_done):
+    has_words = state.stage or state.phase or not state.rounds_done
+    if state.is_running and state.stage != TRAIN and has_words:
         return stage_line(
             Progress(
                 state.stage,

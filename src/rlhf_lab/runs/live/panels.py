@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rlhf_lab.runs.live.lines import LONG_SECONDS, phase_name
+from rlhf_lab.runs.live.lines import LONG_SECONDS, PREPARING, phase_name
 from rlhf_lab.runs.live.panel_lines import Line, generator_lines, trainer_lines
 from rlhf_lab.runs.live.progress import TRAIN
 from rlhf_lab.runs.live.rows import Row
@@ -110,9 +110,10 @@ def stage_text(state: LiveState) -> str:
     if not state.is_running:
         return ""
     phase = phase_name(state.phase, state.generators)
-    parts = [state.stage or "preparing"]
+    parts = [state.stage or ("" if phase else PREPARING)]
     if state.stage and state.stage != TRAIN:
         parts[0] += f" {state.stage_done}/{state.stage_total}"
+        parts.append(seconds_text(state.stage_seconds))
         if state.stage_eta:
             parts.append(f"ETA {seconds_text(state.stage_eta)}")
         parts.append(numbers_text(state.stage_numbers))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -78,6 +79,16 @@ class Activity:
     def end(self) -> None:
         """Leave the stage."""
         self.begin("", 0)
+
+    @contextmanager
+    def within(self, phase: str) -> Iterator[None]:
+        """Be in a phase while the block runs, and afterwards in the one before it."""
+        before = self._phase
+        self.enter(phase)
+        try:
+            yield
+        finally:
+            self.enter(before)
 
     def note(self, text: str) -> None:
         """Keep a line that was printed."""
