@@ -12,7 +12,7 @@ from rlhf_lab_analysis.figures.ladders import LadderSpec, ladder
 from rlhf_lab_analysis.figures.paired import difference_ladder
 from rlhf_lab_analysis.figures.panels import begin, ends, grid, in_rows
 from rlhf_lab_analysis.figures.requirement import Requirement
-from rlhf_lab_analysis.figures.round_seconds import COLUMNS
+from rlhf_lab_analysis.plots.round_seconds import COLUMNS
 from rlhf_lab_analysis.words import (
     ACCURACY,
     COMPLETIONS,

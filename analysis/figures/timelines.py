@@ -16,7 +16,7 @@ from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.interval_rows import row_names
 from rlhf_lab_analysis.figures.primitives import seeds_column
-from rlhf_lab_analysis.figures.round_seconds import (
+from rlhf_lab_analysis.plots.round_seconds import (
     GENERATE,
     SCORE,
     SHOWN_ROUNDS,

@@ -16,6 +16,7 @@ from rlhf_lab_analysis.sources.filters import Query, select_run
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.record import MAPPINGS, Reading, Record, Source
 from rlhf_lab_analysis.tables.all_checks import findings_of
+from rlhf_lab_analysis.tables.differing import by_settings
 from rlhf_lab_analysis.tables.frames import (
     Placed,
     metric_names,
@@ -134,7 +135,7 @@ def is_same(one: Record, other: Record) -> bool:
 
 def place_runs(records: Sequence[Record], by: Sequence[str]) -> list[Placed]:
     """Runs by environment, condition and seed; the number of those before them at the same."""
-    placed = [Placed(record, place_of(record, by)) for record in records]
+    placed = by_settings([Placed(record, place_of(record, by)) for record in records])
     placed.sort(
         key=lambda run: (
             *run.place.group,
