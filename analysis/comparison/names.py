@@ -16,7 +16,7 @@ FIRST = ("algo", "mode", *(part for part in PARTS if part not in ("algo", "mode"
 # Settings in which conditions often differ, before the others.
 NEXT = ("optim.lr", "algo.kl_coef", "run.updates")
 FORK = "fork"
-SWEEP, ENVIRONMENT = "sweep", "environment"
+SWEEP, TASK = "sweep", "task"
 # Names of the conditions of no other cell, in the order of `Naming.keys`.
 Values = tuple[Any, ...]
 
@@ -43,7 +43,7 @@ def naming(cells: Sequence[Cell], known: Sequence[str] = ()) -> Naming:
     groups = split(groups, known)
     keys: list[str] = []
     follow: list[str] = []
-    for key in [*FIRST, *other_keys(cells), FORK, ENVIRONMENT, SWEEP]:
+    for key in [*FIRST, *other_keys(cells), FORK, SWEEP]:
         if key in known or len({value_of(cell, key) for cell in cells}) < 2:
             continue
         finer = split(groups, [key])
@@ -79,7 +79,8 @@ def value_of(cell: Cell, key: str) -> Any:
     """The value of a part, a setting, the environment, the sweep or the fork of a condition."""
     known: dict[str, Callable[[], Any]] = {
         SWEEP: lambda: cell.sweep,
-        ENVIRONMENT: lambda: cell.env,
+        # Scores of one task are of one scale, whatever policy has them.
+        TASK: lambda: cell.parts.get("task") or cell.env,
         FORK: lambda: fork_in_name(cell.condition),
     }
     if key in known:
@@ -110,7 +111,7 @@ def name_of(cell: Cell, keys: Sequence[str]) -> str:
 
 def value_text(key: str, value: Any) -> str:
     """A value of a key in words."""
-    if key in (SWEEP, ENVIRONMENT):
+    if key == SWEEP:
         return str(value)
     if key == FORK:
         return str(value).strip() or f"not {FORKED.split()[0]}"

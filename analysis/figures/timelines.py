@@ -16,6 +16,8 @@ from rlhf_lab_analysis.comparison.families import Family
 from rlhf_lab_analysis.figures.figure_builder import FigureBuilder
 from rlhf_lab_analysis.figures.interval_rows import row_names
 from rlhf_lab_analysis.figures.primitives import seeds_column
+from rlhf_lab_analysis.figures.series_style import BLUE, GREEN, GREY, ORANGE
+from rlhf_lab_analysis.figures.style import page, plain
 from rlhf_lab_analysis.plots.round_seconds import (
     GENERATE,
     SCORE,
@@ -28,8 +30,6 @@ from rlhf_lab_analysis.plots.round_seconds import (
     sums_of,
     thinning_note,
 )
-from rlhf_lab_analysis.figures.series_style import BLUE, GREEN, GREY, ORANGE
-from rlhf_lab_analysis.figures.style import page, plain
 from rlhf_lab_analysis.words import in_words
 
 # Inches of a panel of two lanes.

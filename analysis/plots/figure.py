@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
 import pandas as pd
-from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -19,7 +18,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import order
 from rlhf_lab_analysis.comparison.names import (
-    ENVIRONMENT,
+    TASK,
     Naming,
     key_text,
     name_of,
@@ -36,7 +35,15 @@ from rlhf_lab_analysis.plots.lines import (
     default_metric,
     has,
 )
-from rlhf_lab_analysis.plots.panels import Drawing, Form, Panel, Request, fill, ordered
+from rlhf_lab_analysis.plots.panels import (
+    Drawing,
+    Form,
+    Panel,
+    Request,
+    base_text,
+    fill,
+    ordered,
+)
 from rlhf_lab_analysis.plots.style import WIDTHS, Style, looks, on_paper
 from rlhf_lab_analysis.ranges import first_few, span_text
 from rlhf_lab_analysis.words import FLOPS, UPDATES, in_words, label
@@ -100,7 +107,7 @@ def measured(
 
 
 def laid_out(cells: Sequence[Cell], request: Request, style: Style) -> tuple[Naming, list[Panel]]:
-    """How the conditions are named, and the panels: one for each environment, value of the facets,
+    """How the conditions are named, and the panels: one for each task, value of the facets,
     and where `by` is given, combination of the other keys."""
     whole = naming(cells)
     known = {*whole.keys, *whole.follow}
@@ -110,13 +117,11 @@ def laid_out(cells: Sequence[Cell], request: Request, style: Style) -> tuple[Nam
                 there = ", ".join(whole.keys) or "none"
                 raise UserError(f"{option} {key}: conditions do not differ in it; keys are {there}")
     rest = [key for key in whole.keys if key not in request.by] if request.by else []
-    facets = list(dict.fromkeys([ENVIRONMENT, *request.facet, *rest]))
+    facets = list(dict.fromkeys([TASK, *request.facet, *rest]))
     own = naming(cells, facets)
     panels: dict[tuple[Any, ...], dict[str, Cell]] = {}
     ranks = {cell: tuple(value_of(cell, key) for key in facets) for cell in cells}
-    # Environments by the size of their policies, smallest first.
-    sizes = {cell: order(value_of(cell, "model")) for cell in cells}
-    for cell in sorted(own.cells, key=lambda one: (sizes[one], *map(order, ranks[one]))):
+    for cell in sorted(own.cells, key=lambda one: [order(value) for value in ranks[one]]):
         panels.setdefault(ranks[cell], {})[own.of(cell)] = cell
     differ = [key for key in facets if len({value_of(cell, key) for cell in cells}) > 1]
     named = [
@@ -148,12 +153,10 @@ def canvas(made: Drawing, axes: Axes | None) -> tuple[Figure, list[list[Axes]]]:
     width = WIDTHS["half" if columns == 1 and made.request.form is not Form.timeline else "page"]
     if isinstance(size, str):
         width = WIDTHS.get(size, width)
-        below = LEGEND_ROW * math.ceil(len(made.look) / 2) if made.style.legend else 0
-        dimensions = (width, 0.3 + rows * heights + below)
+        dimensions = (width, 0.3 + rows * heights)
     else:
         dimensions = (float(size[0]), float(size[1]))
-    figure = pyplot.figure(figsize=dimensions, layout="constrained")
-    pyplot.close(figure)
+    figure = Figure(figsize=dimensions, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     flat = list(grid.flat)
     for spare in flat[len(made.panels) * many :]:
@@ -180,7 +183,8 @@ def legend(made: Drawing, figure: Figure, axes: Axes | None) -> None:
         for name, look in made.shown.items()
         if name in drawn or name not in made.naming.names
     }
-    if not made.style.legend or (len(shown) < 2 and not made.request.diff):
+    fewest = 1 if made.request.diff else 2
+    if not made.style.legend or len(shown) < fewest:
         return
     is_mark = made.request.form is Form.front
     handles = [
@@ -194,24 +198,23 @@ def legend(made: Drawing, figure: Figure, axes: Axes | None) -> None:
     longest = max(len(part) for name in names for part in name.split("\n"))
     columns = max(1, min(len(names), int(LETTERS * figure.get_figwidth() / (longest + SAMPLE))))
     figure.legend(handles, names, loc="outside lower center", ncols=columns, handlelength=2.6)
+    if isinstance(made.style.size, str):
+        lines = max(name.count("\n") + 1 for name in names) * math.ceil(len(names) / columns)
+        figure.set_figheight(figure.get_figheight() + LEGEND_ROW * lines)
 
 
 def sentence(made: Drawing) -> str:
     """What is shown, of which conditions, over which seeds, with which intervals."""
     drawn = [cell for panel in made.panels for cell in panel.cells.values()]
-    what = " and ".join(map(label, made.y)) or "who works when"
+    what = together(map(label, made.y)) or "who works when"
     over = {
         Form.curves: f" over {label(made.x)}",
         Form.ends: " at the end",
         Form.front: f" at the end against {label(made.x)}",
         Form.heat: " at the end",
     }.get(made.request.form, "")
-    less_that = (
-        f", less that of {in_words(made.request.diff)} in pairs of seeds,"
-        if made.request.diff
-        else ""
-    )
-    keys = " and ".join(map(key_text, naming(drawn).keys))
+    less_that = f", less that of {base_text(made)}, in pairs of seeds," if made.request.diff else ""
+    keys = together(map(key_text, naming(drawn).keys))
     differ = f" that differ in {keys}" if keys else ""
     names = "; ".join(first_few(list(made.look), "conditions"))
     counts = [len(cell.seeds) for cell in drawn]
@@ -226,3 +229,9 @@ def sentence(made: Drawing) -> str:
     return (
         f"{what[0].upper()}{what[1:]}{over}{less_that} of {conditions}; {seeds}{each}, {interval}."
     )
+
+
+def together(words: Iterable[str]) -> str:
+    """Words with commas, and `and` before the last."""
+    *first, last = [*words] or [""]
+    return f"{', '.join(first)} and {last}" if first else last

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.names import Naming, name_of, value_of
+from rlhf_lab_analysis.comparison.names import Naming, name_of, value_of, value_text
 from rlhf_lab_analysis.plots import forms, timelines
 from rlhf_lab_analysis.plots.lines import Line, curve, end, less
 from rlhf_lab_analysis.plots.style import Look, Style, looks
@@ -166,8 +166,14 @@ def label_axes(made: Drawing, axes: Axes, x: str, y: str) -> None:
 
 def axis_name(made: Drawing, y: str) -> str:
     """The metric in words; of differences, less what."""
-    less_that = f" less that of {in_words(made.request.diff)}" if made.request.diff else ""
+    less_that = f" less that of {base_text(made)}" if made.request.diff else ""
     return "\n".join(wrap(f"{short_label(y)}{less_that}", NAME))
+
+
+def base_text(made: Drawing) -> str:
+    """The baseline of differences in words."""
+    key, is_setting, value = made.request.diff.partition("=")
+    return in_words(value_text(key, value)) if is_setting else made.request.diff
 
 
 def lines_of(made: Drawing, panel: Panel, y: str) -> list[Line]:

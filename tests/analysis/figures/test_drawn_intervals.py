@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures.catalogue import draw
-from rlhf_lab_analysis.plots.round_seconds import sums_of
 from rlhf_lab_analysis.figures.style import on_paper
+from rlhf_lab_analysis.plots.round_seconds import sums_of
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.tables.compact import choose_rounds
 from tests.support.figure_tables import EVERY, end_of, grid, run_of
