@@ -30,7 +30,9 @@ from rlhf_lab_analysis.sources.filter_text import parse_query
 from rlhf_lab_analysis.sources.filters import server_filter
 from rlhf_lab_analysis.sources.open_rl_benchmark import DATABASE, TABLE, read_benchmark
 from rlhf_lab_analysis.sources.record import EXACT, Record, Source
-from rlhf_lab_analysis.tables.exported import runs_to_export, settings_of
+from rlhf_lab_analysis.tables.differing import JUDGED
+from rlhf_lab_analysis.tables.exported import runs_to_export
+from rlhf_lab_analysis.tables.group_checks import compared_settings
 from rlhf_lab_analysis.tables.open_rl_benchmark_export import link_command, write_benchmark
 from rlhf_lab_analysis.tables.saved import read_saved
 from rlhf_lab_analysis.tables.table import Tables
@@ -420,7 +422,9 @@ def test_the_kept_tables_have_one_setting_a_name_and_every_documented_name(
     for one in runs_to_export(kept_records, by):
         held.setdefault((place_of(one.record).env, one.condition), []).append(one.record)
     for group, records in held.items():
-        assert len({tuple(sorted(settings_of(one).items())) for one in records}) == 1, group
+        settings = [compared_settings(one.config) for one in records]
+        own = {tuple((k, one[k]) for k in sorted(one) if k not in JUDGED) for one in settings}
+        assert len(own) == 1, group
         assert len({place_of(one).seeds for one in records}) == len(records), group
     for page in ("results.md", "benchmark.md"):
         arguments = documented(page, "python -m rlhf_lab_analysis.tables analysis/benchmark/")
