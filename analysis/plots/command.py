@@ -26,7 +26,7 @@ from rlhf_lab_analysis.tables.table import Tables, make_tables
 def plot(
     runs: Any,
     y: str | Sequence[str] = (),
-    x: str = "",
+    x: str | Sequence[str] = (),
     *,
     form: str = "curves",
     diff: str = "",
@@ -48,7 +48,7 @@ def plot(
     """
     if form not in set(Form):
         raise UserError(f"form={form}: choose from {', '.join(Form)}")
-    request = Request(listed(y), x, Form(form), diff, listed(by), listed(facet))
+    request = Request(listed(y), listed(x), Form(form), diff, listed(by), listed(facet))
     own = read_style(Path(style)) if isinstance(style, str | Path) else style or Style()
     given: Any = {"labels": labels, "order": order, "colours": colours}
     own = replace(own, **{key: value for key, value in given.items() if value is not None})
@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("sources", nargs="+", metavar="RUNS", help="folders of runs, tables, W&B, TensorBoard, CSV")
     add("-y", nargs="+", default=[], metavar="METRIC",
         help=f"{', '.join(METRICS)}, or a metric's whole name; a panel for each")  # fmt: skip
-    add("-x", default="", metavar="AXIS", help=f"{', '.join(AXES)} (default: updates)")
+    add("-x", nargs="+", default=[], metavar="AXIS", help=f"{', '.join(AXES)} (default: updates)")
     shape = parser.add_mutually_exclusive_group()
     for form, what in (
         (Form.ends, "y at the end: rows, or over the number in which conditions differ"),

@@ -70,15 +70,15 @@ class Plot:
 def draw(selection: Selection, request: Request, style: Style, axes: Axes | None = None) -> Plot:
     """Draw the figure that is wanted of these conditions. axes: to draw in, of figures with one
     panel. Raises UserError for a metric or key that no run has, and where nothing is left."""
-    chosen, x, y, left_out = measured(selection, request)
-    made = Drawing(request, style, *laid_out(chosen, request, style), x, y, {})
+    chosen, pairs, left_out = measured(selection, request)
+    made = Drawing(request, style, *laid_out(chosen, request, style), pairs, {})
     names = ordered([name for panel in made.panels for name in panel.cells], style)
     made.look = looks(names, style, len(forms.numeric_keys(made.naming)) == len(made.naming.keys))
     with on_paper(style):
         figure, grid = canvas(made, axes)
         for panel, row in zip(made.panels, grid, strict=True):
-            for name, place in zip(y or [""], row, strict=True):
-                fill(made, panel, name, place)
+            for pair, place in zip(pairs, row, strict=True):
+                fill(made, panel, pair, place)
         legend(made, figure, axes)
     notes = (*left_out, *dict.fromkeys(made.notes))
     return Plot(figure, pd.DataFrame(made.rows), sentence(made), notes)
@@ -86,24 +86,35 @@ def draw(selection: Selection, request: Request, style: Style, axes: Axes | None
 
 def measured(
     selection: Selection, request: Request
-) -> tuple[list[Cell], str, list[str], list[str]]:
+) -> tuple[list[Cell], list[tuple[str, str]], list[str]]:
     """The conditions that have the numbers, the columns of x and y, and what is left out."""
     cells = list(selection.cells)
     if not cells:
         raise UserError("\n".join(["no run can be drawn", *selection.left_out]))
     if request.form is Form.timeline:
-        return timelines.recorded(cells), "", [], list(selection.left_out)
-    y = [column(name, METRICS, cells) for name in request.y] or [default_metric(cells)]
-    default = FLOPS if request.form is Form.front else UPDATES
-    x = column(request.x, AXES, cells) if request.x else default
-    kept = [cell for cell in cells if all(has(cell, x, name) for name in y)]
-    lacking = f"no {' and '.join(map(label, y))} over {label(x)}"
+        return timelines.recorded(cells), [("", "")], list(selection.left_out)
+    pairs = pairs_of(cells, request)
+    kept = [cell for cell in cells if all(has(cell, *pair) for pair in pairs)]
+    lacking = together(f"{label(y)} over {label(x)}" for x, y in pairs)
     lost = [
-        f"left out: {cell.condition} [{cell.env}] ({lacking})" for cell in cells if cell not in kept
+        f"left out: {cell.condition} [{cell.env}] (no {lacking})"
+        for cell in cells
+        if cell not in kept
     ]
     if not kept:
-        raise UserError("\n".join([f"no run has {' and '.join(y)} over {x}", *lost]))
-    return kept, x, y, [*selection.left_out, *lost]
+        raise UserError("\n".join([f"no run has {lacking}", *lost]))
+    return kept, pairs, [*selection.left_out, *lost]
+
+
+def pairs_of(cells: Sequence[Cell], request: Request) -> list[tuple[str, str]]:
+    """Columns of x and y of each panel. Raises UserError for names that no run has."""
+    default = FLOPS if request.form is Form.front else UPDATES
+    x = [column(name, AXES, cells) for name in request.x] or [default]
+    y = [column(name, METRICS, cells) for name in request.y] or [default_metric(cells)]
+    x, y = x * (len(y) if len(x) == 1 else 1), y * (len(x) if len(y) == 1 else 1)
+    if len(x) != len(y):
+        raise UserError(f"-x {' '.join(x)}: pass one, or one for each of -y {' '.join(y)}")
+    return list(zip(x, y, strict=True))
 
 
 def laid_out(cells: Sequence[Cell], request: Request, style: Style) -> tuple[Naming, list[Panel]]:
@@ -136,7 +147,7 @@ def laid_out(cells: Sequence[Cell], request: Request, style: Style) -> tuple[Nam
 
 def canvas(made: Drawing, axes: Axes | None) -> tuple[Figure, list[list[Axes]]]:
     """The figure, and the axes of each panel, one for each y."""
-    many = max(1, len(made.y))
+    many = len(made.pairs)
     if axes is not None:
         if len(made.panels) * many > 1:
             titles = ", ".join(panel.title for panel in made.panels)
@@ -206,11 +217,12 @@ def legend(made: Drawing, figure: Figure, axes: Axes | None) -> None:
 def sentence(made: Drawing) -> str:
     """What is shown, of which conditions, over which seeds, with which intervals."""
     drawn = [cell for panel in made.panels for cell in panel.cells.values()]
-    what = together(map(label, made.y)) or "who works when"
+    x, y = (together(map(label, dict.fromkeys(names))) for names in zip(*made.pairs, strict=True))
+    what = y or "who works when"
     over = {
-        Form.curves: f" over {label(made.x)}",
+        Form.curves: f" over {x}",
         Form.ends: " at the end",
-        Form.front: f" at the end against {label(made.x)}",
+        Form.front: f" at the end against {x}",
         Form.heat: " at the end",
     }.get(made.request.form, "")
     less_that = f", less that of {base_text(made)}, in pairs of seeds," if made.request.diff else ""

@@ -39,13 +39,14 @@ class Form(StrEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """y, x: columns, or short names of them (lines.METRICS, lines.AXES). diff: what every other
+    """y, x: columns, or short names of them (lines.METRICS, lines.AXES), a panel for each pair; one
+    x goes with every y, one y with every x. diff: what every other
     condition is compared with, `key=value` or a condition's name. by: keys in which the lines of a
     panel differ; each combination of the other keys has a panel. facet: keys whose values have
     panels."""
 
     y: Sequence[str] = ()
-    x: str = ""
+    x: Sequence[str] = ()
     form: Form = Form.curves
     diff: str = ""
     by: Sequence[str] = ()
@@ -68,16 +69,15 @@ class Drawing:
     style: Style
     naming: Naming
     panels: Sequence[Panel]
-    x: str
-    y: Sequence[str]
+    pairs: Sequence[tuple[str, str]]
     look: dict[str, Look]
     rows: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     shown: dict[str, Look] = field(default_factory=dict)
 
 
-def fill(made: Drawing, panel: Panel, y: str, axes: Axes) -> None:
-    """Draw one panel, with its title and the names of its axes."""
+def fill(made: Drawing, panel: Panel, pair: tuple[str, str], axes: Axes) -> None:
+    """Draw one panel, with its title and the names of its axes. pair: columns of x and y."""
     request, style = made.request, made.style
     if style.title and panel.title:
         axes.set_title("\n".join(wrap(style.text(panel.title), TITLE)))
@@ -89,24 +89,27 @@ def fill(made: Drawing, panel: Panel, y: str, axes: Axes) -> None:
         made.notes.append(
             f"{len(panel.cells)} conditions in one panel: pass --facet or --by with keys of {keys}"
         )
-    lines = lines_of(made, panel, y)
-    PAINTERS[request.form](made, axes, lines, style.text(axis_name(made, y)))
-    made.rows += [row for one in lines for row in data_of(made, panel, one, y)]
+    lines = lines_of(made, panel, pair)
+    axes.set_xlabel(style.text(short_label(pair[0])))
+    axes.set_ylabel(style.text(axis_name(made, pair[1])))
+    PAINTERS[request.form](made, axes, lines)
+    forms.few_ticks(axes, pair[0] in COUNTS)
+    made.rows += [row for one in lines for row in data_of(made, panel, one, pair)]
 
 
-def paint_curves(made: Drawing, axes: Axes, lines: Sequence[Line], name: str) -> None:
+def paint_curves(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
     """Lines over x."""
     forms.curves(axes, lines, made.look, made.style)
-    label_axes(made, axes, short_label(made.x), name)
+    scale_axes(made, axes)
     finish(made, axes, lines, "y")
 
 
-def paint_ends(made: Drawing, axes: Axes, lines: Sequence[Line], name: str) -> None:
+def paint_ends(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
     """Rows, or a ladder where the conditions differ in a number of three values or more."""
     if not (numbers := forms.numeric_keys(made.naming)):
         forms.ends(axes, lines, made.look, made.style)
-        axes.set_xlabel(name)
-        forms.few_ticks(axes)
+        axes.set_xlabel(axes.get_ylabel())
+        axes.set_ylabel("")
         finish(made, axes, lines, "x")
         return
     others = [key for key in made.naming.keys if key != numbers[0]]
@@ -115,29 +118,28 @@ def paint_ends(made: Drawing, axes: Axes, lines: Sequence[Line], name: str) -> N
     own = looks(names, made.style, is_number=False)
     forms.ladder(axes, lines, numbers[0], groups, own)
     axes.set_xlabel(made.style.text(short_label(numbers[0])))
-    axes.set_ylabel(name)
     finish(made, axes, lines, "y")
     made.shown |= {one: own[one] for one in names if one}
 
 
-def paint_front(made: Drawing, axes: Axes, lines: Sequence[Line], name: str) -> None:
+def paint_front(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
     """Marks in the plane of cost and quality; the notes have who is on the front."""
     found = forms.fronts(axes, lines, made.look, made.style)
-    label_axes(made, axes, short_label(made.x), name)
+    scale_axes(made, axes)
     for point in found.points if found else ():
         share = f"{100 * point.membership:.0f}%"
         made.notes.append(f"{point.condition}: on the front in {share} of draws of seeds")
 
 
-def paint_heat(made: Drawing, axes: Axes, lines: Sequence[Line], name: str) -> None:
+def paint_heat(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
     """A cell for each combination of two keys."""
     keys = heat_keys(made)
-    forms.heat(axes, lines, keys, name)
+    forms.heat(axes, lines, keys, axes.get_ylabel())
     axes.set_xlabel(made.style.text(short_label(keys[0])))
     axes.set_ylabel(made.style.text(short_label(keys[1])))
 
 
-PAINTERS: Mapping[Form, Callable[[Drawing, Axes, Sequence[Line], str], None]] = {
+PAINTERS: Mapping[Form, Callable[[Drawing, Axes, Sequence[Line]], None]] = {
     Form.curves: paint_curves,
     Form.ends: paint_ends,
     Form.front: paint_front,
@@ -153,14 +155,11 @@ def finish(made: Drawing, axes: Axes, lines: Sequence[Line], along: str) -> None
         made.notes.append("intervals that leave a panel are cut there; the CSV has their ends")
 
 
-def label_axes(made: Drawing, axes: Axes, x: str, y: str) -> None:
-    """Names and scales of both axes, and the names of the lines in the legend."""
-    axes.set_xlabel(made.style.text(x))
-    axes.set_ylabel(y)
+def scale_axes(made: Drawing, axes: Axes) -> None:
+    """Scales of both axes; the lines' names go into the legend."""
     for which, setter in (("x", axes.set_xscale), ("y", axes.set_yscale)):
         if which in made.style.log:
             setter("log")
-    forms.few_ticks(axes, made.x in COUNTS)
     made.shown |= made.look
 
 
@@ -176,10 +175,10 @@ def base_text(made: Drawing) -> str:
     return in_words(value_text(key, value)) if is_setting else made.request.diff
 
 
-def lines_of(made: Drawing, panel: Panel, y: str) -> list[Line]:
+def lines_of(made: Drawing, panel: Panel, pair: tuple[str, str]) -> list[Line]:
     """The lines of a panel, or what each differs by from the baseline."""
     of = curve if made.request.form is Form.curves else end
-    lines = {name: of(cell, name, made.x, y) for name, cell in panel.cells.items()}
+    lines = {name: of(cell, name, *pair) for name, cell in panel.cells.items()}
     if not made.request.diff:
         return list(lines.values())
     bases = {name: baseline(made, panel, name) for name in lines}
@@ -222,11 +221,14 @@ def heat_keys(made: Drawing) -> tuple[str, str]:
     return keys[0], keys[1]
 
 
-def data_of(made: Drawing, panel: Panel, one: Line, y: str) -> Iterable[dict[str, Any]]:
+def data_of(
+    made: Drawing, panel: Panel, one: Line, pair: tuple[str, str]
+) -> Iterable[dict[str, Any]]:
     """The rows of a condition: each seed's points, then the means with n and their interval."""
     own = {
         "panel": panel.title, "condition": one.name, "sweep": one.cell.sweep,
-        "environment": one.cell.env, "x_name": made.x, "y_name": y, "less": made.request.diff,
+        "environment": one.cell.env, "x_name": pair[0], "y_name": pair[1],
+        "less": made.request.diff,
     }  # fmt: skip
     for seed, rows in one.seeds.items():
         for x, value in zip(rows["x"], rows["y"], strict=True):

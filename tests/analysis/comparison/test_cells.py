@@ -28,7 +28,7 @@ def test_runs_from_before_an_option_have_its_first_default() -> None:
 
 def test_a_setting_that_differs_makes_two_conditions() -> None:
     found = cells(tables(run(1), run(2, max_gradient_cosine=0.5))).cells
-    assert sorted(cell.config(LATER) for cell in found) == [0.5, 1.0]
+    assert {cell.config(LATER) for cell in found} == {None, 0.5}
 
 
 def staged(stage_seed: int, seed: int, per_round: int = 1, win_rate: float = 0.5) -> Record:

@@ -103,7 +103,7 @@ def test_tasks_have_panels_and_policies_lines() -> None:
 
 
 def test_a_front_names_who_is_on_it() -> None:
-    made = drawn(MODES, form=Form.front, x="wall_clock", y=["win_rate"])
+    made = drawn(MODES, form=Form.front, x=["wall_clock"], y=["win_rate"])
     assert any("async: on the front in 100%" in note for note in made.notes)
 
 
@@ -121,7 +121,7 @@ def test_a_timeline_has_the_lanes_of_both_modes() -> None:
 
 @pytest.mark.parametrize("y", ["reward", "reward/mean"])
 def test_metrics_of_rounds_are_curves_too(y: str) -> None:
-    made = means(drawn(MODES, y=[y], x="wall_clock"))
+    made = means(drawn(MODES, y=[y], x=["wall_clock"]))
     assert list(made[made["condition"] == "sync"]["x"]) == [10.0, 20.0, 30.0, 40.0]
 
 
@@ -137,12 +137,13 @@ def test_curves_show_runs_that_are_not_finished() -> None:
 
 REFUSED: dict[str, dict[str, Any]] = {
     "win_rat": {"y": ["win_rat"]},
-    "x/upd": {"x": "x/upd"},
+    "x/upd": {"x": ["x/upd"]},
     "--facet optim.lr": {"facet": ["optim.lr"]},
     "--by sweeps": {"by": ["sweeps"]},
     "--diff mode=lagged": {"diff": "mode=lagged"},
     "--diff nothing": {"diff": "nothing"},
     "--heat": {"form": Form.heat},
+    "-x": {"x": ["updates", "rounds"], "y": ["gold", "proxy", "kl"]},
 }
 
 
@@ -239,7 +240,7 @@ def test_a_style_file_gives_order_labels_colours_size_and_scales(tmp_path: Path)
         "size: [4, 3]\nfont: 9\norder: [async]\nlabels: {async: ours}\n"
         "colours: {async: '#ff0000'}\nlog: [x]\nseeds: false\n"
     )
-    made = drawn(MODES, read_style(path), x="wall_clock").figure
+    made = drawn(MODES, read_style(path), x=["wall_clock"]).figure
     assert list(made.get_size_inches()) == [4, 3] and made.axes[0].get_xscale() == "log"
     texts = [text.get_text() for text in made.legends[0].get_texts()]
     assert texts == ["ours", "sync"]
