@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.arrays import Floats, require_finite, split_seeds
@@ -139,6 +141,20 @@ def difference(contrast: Contrast, options: Options) -> Estimate:
     made = interval(statistic_of(contrast), units, options, "difference")
     name = "paired difference" if contrast.is_paired else "difference"
     return made.estimate(name, contrast.basis(options))
+
+
+def p_value(contrast: Contrast) -> float:
+    """Two-sided p that there is no difference: Student's t in pairs, Welch's apart. Where no seed
+    differs from another it is 0, or 1 of no difference."""
+    parts = [float(part.var(ddof=1)) / len(part) for part in contrast.parts]
+    error, centre = math.sqrt(sum(parts)), abs(contrast.difference)
+    if error == 0:
+        return float(centre == 0)
+    free = [len(part) - 1 for part in contrast.parts]
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / number for part, number in zip(parts, free, strict=True)
+    )
+    return float(2 * stats.t.sf(centre / error, freedom))
 
 
 def speed_up(before: BySeed, after: BySeed, options: Options) -> Estimate:

@@ -46,18 +46,15 @@ class TimeToTarget:
         return self.restricted_mean.warnings
 
 
-def time_to_target(times: Times, options: Options, horizon: float | None = None) -> TimeToTarget:
+def time_to_target(times: Times, options: Options) -> TimeToTarget:
     """Share, restricted mean and median with intervals by a bootstrap over runs.
 
-    Raises UserError for one seed, or a horizon that not every run was followed to.
+    Raises UserError for one seed, or a target that every run had from its start.
     """
     require_seeds(times.target.metric, [len(times.seeds)])
-    until = times.horizon if horizon is None else horizon
-    if not 0 < until <= times.horizon:
-        raise UserError(
-            f"horizon={until:g}: pass more than 0 and at most {times.horizon:g}, up to which every "
-            "run is known"
-        )
+    until = times.horizon
+    if until <= 0:
+        raise UserError(f"{times.target.metric} is reached at 0: there is no time to it")
     reached = int(times.reached_S.sum())
     low, high = wilson(reached, len(times.seeds))
     return TimeToTarget(
