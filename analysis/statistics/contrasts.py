@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import stats
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.statistics.arrays import Floats, require_finite, split_seeds
+from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.bootstrap import Statistic, Weights, interval
 from rlhf_lab_analysis.statistics.results import (
     Basis,
@@ -22,8 +21,8 @@ from rlhf_lab_analysis.statistics.results import (
     size_warnings,
 )
 
-# The score of each seed, or the scores of its tasks.
-BySeed: TypeAlias = Mapping[int, ArrayLike]
+# The score of each seed.
+BySeed: TypeAlias = Mapping[int, float]
 # The least number of common seeds for differences in pairs.
 PAIRS = 3
 
@@ -57,16 +56,15 @@ class Contrast:
 
 
 def by_seed(name: str, given: BySeed) -> dict[int, float]:
-    """The mean over tasks of each seed's scores. Raises UserError for NaN or other tasks."""
+    """The scores as numbers. Raises UserError for one that is not finite, and for none."""
     if not given:
         raise UserError(f"{name} has no seeds: pass at least two")
-    values = {
-        seed: require_finite(f"{name}[seed {seed}]", np.atleast_1d(np.asarray(score)), (1,))
-        for seed, score in given.items()
-    }
-    if len({len(scores) for scores in values.values()}) > 1:
-        raise UserError(f"{name}: seeds have different numbers of tasks; pass the same tasks")
-    return {seed: float(scores.mean()) for seed, scores in values.items()}
+    if bad := [seed for seed, score in given.items() if not math.isfinite(score)]:
+        raise UserError(
+            f"{name}[seed {bad[0]}] is {given[bad[0]]}: leave that run out, or state which score "
+            "it is to count as"
+        )
+    return {seed: float(score) for seed, score in given.items()}
 
 
 def in_pairs(first: BySeed, second: BySeed) -> Contrast:
@@ -75,7 +73,7 @@ def in_pairs(first: BySeed, second: BySeed) -> Contrast:
     Raises UserError if fewer than two are common: independent seeds go to `apart`.
     """
     ours, others = by_seed("first", first), by_seed("second", second)
-    common, odd = split_seeds(ours, others)
+    common, odd = sorted({*ours} & {*others}), sorted({*ours} ^ {*others})
     if len(common) < 2:
         raise UserError(
             f"{len(common)} seeds are common to both (first has {sorted(ours)}, second has "
@@ -92,7 +90,7 @@ def apart(first: BySeed, second: BySeed) -> Contrast:
     require_seeds("first", [len(ours)])
     require_seeds("second", [len(others)])
     notes: tuple[str, ...] = ()
-    if common := split_seeds(ours, others)[0]:
+    if common := {*ours} & {*others}:
         notes = (f"{len(common)} seeds are in both: pairs would show more (in_pairs)",)
     parts = (np.sort([*ours.values()]), np.sort([*others.values()]))
     return Contrast(tuple(sorted({*ours, *others})), parts, notes)
@@ -163,19 +161,14 @@ def speed_up(before: BySeed, after: BySeed, options: Options) -> Estimate:
     The interval is made for the mean log ratio, in pairs where the seeds are the same ones.
     Raises UserError for times (or costs) that are not above 0.
     """
-    logs = [logs_of(name, given) for name, given in (("before", before), ("after", after))]
+    logs = []
+    for name, given in (("before", before), ("after", after)):
+        values = by_seed(name, given)
+        if bad := [seed for seed, value in values.items() if value <= 0]:
+            raise UserError(f"{name}[seed {bad[0]}] is {values[bad[0]]}: a ratio needs more than 0")
+        logs.append({seed: math.log(value) for seed, value in values.items()})
     contrast = matched(*logs)
     made = difference(contrast, options)
     name = "paired speed-up" if contrast.is_paired else "speed-up"
     point, low, high = (float(np.exp(value)) for value in (made.point, made.low, made.high))
     return Estimate(name, point, low, high, made.basis)
-
-
-def logs_of(name: str, given: BySeed) -> dict[int, ArrayLike]:
-    found: dict[int, ArrayLike] = {}
-    for seed, value in given.items():
-        values = require_finite(f"{name}[seed {seed}]", np.atleast_1d(np.asarray(value)), (1,))
-        if values.min() <= 0:
-            raise UserError(f"{name}[seed {seed}] is {values.min()}: a ratio needs more than 0")
-        found[seed] = np.log(values)
-    return found

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlhf_lab.evaluation.measures.intervals import wilson
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.bootstrap import Weights, draws, estimate, interval
@@ -28,7 +27,7 @@ from rlhf_lab_analysis.statistics.survival import survival
 class TimeToTarget:
     """How many runs reach the target, and how long they take.
 
-    share: Wilson's 95% interval. restricted_mean: the mean of times cut at the horizon, whose
+    restricted_mean: the mean of times cut at the horizon, whose
     interval lies between 0 and it. median: infinite if half of the runs do not reach it before the
     first run ends without it; what comes after is not known of that run.
     """
@@ -36,7 +35,6 @@ class TimeToTarget:
     target: Target
     reached: int
     runs: int
-    share: tuple[float, float, float]
     horizon: float
     restricted_mean: Estimate
     median: Estimate
@@ -47,7 +45,7 @@ class TimeToTarget:
 
 
 def time_to_target(times: Times, options: Options) -> TimeToTarget:
-    """Share, restricted mean and median with intervals by a bootstrap over runs.
+    """How many arrive, restricted mean and median, with intervals by a bootstrap over runs.
 
     Raises UserError for one seed, or a target that every run had from its start.
     """
@@ -56,12 +54,10 @@ def time_to_target(times: Times, options: Options) -> TimeToTarget:
     if until <= 0:
         raise UserError(f"{times.target.metric} is reached at 0: there is no time to it")
     reached = int(times.reached_S.sum())
-    low, high = wilson(reached, len(times.seeds))
     return TimeToTarget(
         times.target,
         reached,
         len(times.seeds),
-        (reached / len(times.seeds), low, high),
         until,
         restricted_mean(times, options, until),
         median_of(times, options),

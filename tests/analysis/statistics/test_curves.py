@@ -134,7 +134,6 @@ def test_time_to_target_counts_runs_that_never_reach_it() -> None:
     ]
     made = time_to_target(times, QUICK)
     assert (made.reached, made.runs, made.horizon) == (2, 3, 100)
-    assert made.share[0] == pytest.approx(2 / 3) and made.share[1] < 2 / 3 < made.share[2]
     assert made.restricted_mean.point == pytest.approx((50 + 80 + 100) / 3)
     assert made.median.point == 80 and made.median.high == np.inf and made.median.low == 50
     assert any("never at the target" in told and "[3]" in told for told in made.warnings)
