@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -73,15 +73,14 @@ def in_pairs(first: BySeed, second: BySeed) -> Contrast:
     Raises UserError if fewer than two are common: independent seeds go to `apart`.
     """
     ours, others = by_seed("first", first), by_seed("second", second)
-    common, odd = sorted({*ours} & {*others}), sorted({*ours} ^ {*others})
+    common = sorted({*ours} & {*others})
     if len(common) < 2:
         raise UserError(
             f"{len(common)} seeds are common to both (first has {sorted(ours)}, second has "
             f"{sorted(others)}): train at least 2 common ones, or compare them unpaired"
         )
     values = np.array([ours[seed] - others[seed] for seed in common])
-    notes = (f"left out of the pairs, as one condition alone has them: seeds {odd}",) if odd else ()
-    return Contrast(tuple(common), (np.sort(values),), notes)
+    return Contrast(tuple(common), (np.sort(values),), pairing_notes(ours, others, common))
 
 
 def apart(first: BySeed, second: BySeed) -> Contrast:
@@ -107,14 +106,24 @@ def seeds_to_pair(first: Iterable[int], second: Iterable[int]) -> list[int]:
     return common if len(common) >= PAIRS or ours == others else []
 
 
+def pairing_notes(
+    first: Iterable[int], second: Iterable[int], paired: Sequence[int]
+) -> tuple[str, ...]:
+    """What a comparison on these pairs leaves out, or, without pairs, that it takes both as
+    independent."""
+    ours, others = sorted(first), sorted(second)
+    if not paired:
+        return (f"seeds differ ({ours}, {others}): taken as independent",)
+    odd = sorted({*ours} ^ {*others})
+    return (f"left out of the pairs, as one condition alone has them: seeds {odd}",) if odd else ()
+
+
 def matched(first: BySeed, second: BySeed) -> Contrast:
     """`in_pairs` if there are enough common seeds (`seeds_to_pair`), else `apart`. The warnings
     name the seeds that only one condition has."""
     if seeds_to_pair(first, second):
         return in_pairs(first, second)
-    made = apart(first, second)
-    notes = f"seeds differ ({sorted(first)}, {sorted(second)}): taken as independent"
-    return Contrast(made.seeds, made.parts, (notes,))
+    return replace(apart(first, second), warnings=pairing_notes(first, second, ()))
 
 
 def statistic_of(contrast: Contrast) -> Statistic:
@@ -170,5 +179,4 @@ def speed_up(before: BySeed, after: BySeed, options: Options) -> Estimate:
     contrast = matched(*logs)
     made = difference(contrast, options)
     name = "paired speed-up" if contrast.is_paired else "speed-up"
-    point, low, high = (float(np.exp(value)) for value in (made.point, made.low, made.high))
-    return Estimate(name, point, low, high, made.basis)
+    return replace(made.exponential, name=name)

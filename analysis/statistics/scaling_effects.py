@@ -10,7 +10,7 @@ import numpy as np
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.bootstrap import Weights, interval
-from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
+from rlhf_lab_analysis.statistics.contrasts import pairing_notes, seeds_to_pair
 from rlhf_lab_analysis.statistics.decisions import Shows, has_width, options_of
 from rlhf_lab_analysis.statistics.results import (
     Basis,
@@ -18,7 +18,7 @@ from rlhf_lab_analysis.statistics.results import (
     require_seeds,
     size_warnings,
 )
-from rlhf_lab_analysis.statistics.scaling import LawFit, exponential, fit_law
+from rlhf_lab_analysis.statistics.scaling import LawFit, fit_law
 from rlhf_lab_analysis.statistics.scaling_runs import ScalingRuns
 
 # Difference of A, ratios of C_mid and of B: their intervals hold together.
@@ -53,13 +53,9 @@ def compare_laws(first: ScalingRuns, second: ScalingRuns) -> LawChange:
     The three t intervals hold together at 95% (Bonferroni). Raises UserError for one seed.
     """
     paired = seeds_to_pair(first.seeds, second.seeds)
-    odd = sorted({*first.seeds} ^ {*second.seeds})
-    notes: tuple[str, ...] = ()
+    notes = pairing_notes(first.seeds, second.seeds, paired)
     if paired:
         first, second = first.only(paired), second.only(paired)
-        notes = (f"left out of the pairs, as one condition has them: seeds {odd}",) if odd else ()
-    else:
-        notes = (f"seeds differ ({first.seeds}, {second.seeds}): taken as independent",)
     require_seeds("laws of scaling", [len(first.seeds), len(second.seeds)])
 
     def statistic(weights: Weights) -> Floats:
@@ -81,7 +77,7 @@ def compare_laws(first: ScalingRuns, second: ScalingRuns) -> LawChange:
     )
     speed = is_shown(exponent) or is_shown(midpoint)
     moves = Moves.not_identified if refused else moves_of(is_shown(ceiling), speed)
-    return LawChange(ceiling, exponential(midpoint), exponential(exponent), moves, refused)
+    return LawChange(ceiling, midpoint.exponential, exponent.exponential, moves, refused)
 
 
 def is_shown(change: Estimate) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.bootstrap import Weights, draws, estimate, interval
-from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
+from rlhf_lab_analysis.statistics.contrasts import pairing_notes, seeds_to_pair
 from rlhf_lab_analysis.statistics.crossings import Target, Times, horizon_of
 from rlhf_lab_analysis.statistics.results import (
     Basis,
@@ -74,11 +73,11 @@ def restricted_mean(times: Times, options: Options, until: float) -> Estimate:
         found = curve.restricted_mean(until)[:, None]
         return np.asarray(np.log(found) if is_positive else found)
 
-    made = interval(statistic, [len(times.seeds)], options, "time to target")
-    ends = [float(values[0]) for values in (made.point_M, made.low_M, made.high_M)]
-    point, low, high = map(math.exp, ends) if is_positive else ends
     name = f"mean {times.target.axis} up to {until:g}"
-    return Estimate(name, point, max(low, 0.0), min(high, until), basis_of(times, options))
+    made = interval(statistic, [len(times.seeds)], options, "time to target")
+    found = made.estimate(name, basis_of(times, options))
+    found = found.exponential if is_positive else found
+    return replace(found, low=max(found.low, 0.0), high=min(found.high, until))
 
 
 def basis_of(times: Times, options: Options) -> Basis:
@@ -112,7 +111,7 @@ def times_ratio(before: Times, after: Times, options: Options) -> Estimate:
     if before.target != after.target:
         raise UserError(f"{before.target} is not {after.target}: compare times to one target")
     paired = seeds_to_pair(before.seeds, after.seeds)
-    odd = sorted({*before.seeds} ^ {*after.seeds}) if paired else []
+    notes = pairing_notes(before.seeds, after.seeds, paired)
     if paired:
         before, after = before.only(paired), after.only(paired)
     horizon = horizon_of(before, after)
@@ -131,18 +130,7 @@ def times_ratio(before: Times, after: Times, options: Options) -> Estimate:
         return np.asarray(means[0] - means[1])[:, None]
 
     made = interval(log_ratio, units, options, "ratio of times")
-    notes: tuple[str, ...] = () if paired else ("seeds differ: taken as independent",)
-    if odd:
-        notes = (f"left out of the pairs, as one condition alone has them: seeds {odd}",)
     sizes = (len(before.seeds), len(after.seeds))
     warnings = (*size_warnings(sizes, options.method), *notes, *before.warnings, *after.warnings)
-    point, low, high = (
-        float(np.exp(values[0])) for values in (made.point_M, made.low_M, made.high_M)
-    )
-    return Estimate(
-        f"ratio of mean {before.target.axis} up to {horizon:g}",
-        point,
-        low,
-        high,
-        Basis(sizes, 1, options, warnings),
-    )
+    basis = Basis(sizes, 1, options, warnings)
+    return made.estimate(f"ratio of mean {before.target.axis} up to {horizon:g}", basis).exponential
