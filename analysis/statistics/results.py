@@ -111,8 +111,8 @@ class Estimate:
     @property
     def exponential(self) -> Estimate:
         """The estimate of a logarithm as that of its number."""
-        ends = (math.exp(value) for value in (self.point, self.low, self.high))
-        return Estimate(self.name, *ends, self.basis)
+        point, low, high = (math.exp(value) for value in (self.point, self.low, self.high))
+        return replace(self, point=point, low=low, high=high)
 
     def text(self, digits: int = 3) -> str:
         """Such as 0.512 [0.431, 0.604] (95% percentile, 5 seeds, 3 tasks)."""

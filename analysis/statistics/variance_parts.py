@@ -105,8 +105,11 @@ def variance_parts(
         p_columns = float(stats.f.sf(squares.columns / rest, free[1], free[2]))
     mean, row_R = float(y_RC.mean()), y_RC.mean(axis=1)
     error, freedom = squares.error()
+    of_rows, of_columns, of_rest = map(math.sqrt, squares.variances())
     return VarianceParts(
-        *map(math.sqrt, squares.variances()),
+        of_rows,
+        of_columns,
+        of_rest,
         p_columns,
         mean,
         mean_ends(row_R.tolist(), level)[1] - mean,
