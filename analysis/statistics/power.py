@@ -103,7 +103,11 @@ def least(
     chance: Callable[[Aim, float, int, int], float] = power,
 ) -> int:
     """The least number of seeds with the wanted power, or, with `chance_of_verdict`, with that
-    chance of a verdict. Raises UserError if thousands do not suffice."""
+    chance of a verdict. Raises UserError if seeds do not differ, or thousands do not suffice."""
+    if spread <= 0:
+        raise UserError(
+            f"spread={spread:g}: no seed differs from another, so that none can be planned"
+        )
     seeds = range(2, MOST_SEEDS + 1)
     found = bisect_left(seeds, wanted, key=lambda number: chance(aim, spread, number, conditions))
     if found == len(seeds):

@@ -242,3 +242,5 @@ def test_what_no_number_of_seeds_shows_is_refused() -> None:
         power(Aim(Shows.below, 2.0, 0.0), 1.0, 5)
     with pytest.raises(UserError, match="more than 10000 seeds are needed"):
         least(Aim(Shows.equal, 1e-3), 1.0, 0.8, 1)
+    with pytest.raises(UserError, match="spread=0: no seed differs"):
+        least(Aim(Shows.equal, 2.0), 0.0, 0.8, 1)
