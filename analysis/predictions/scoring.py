@@ -10,8 +10,8 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import value_of
 from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.predictions.extrapolation import Point, by_law, by_line, interval_score
 from rlhf_lab_analysis.predictions.rows import By, Prediction, Prompts
-from rlhf_lab_analysis.statistics.extrapolation import Point, by_law, by_line, interval_score
 from rlhf_lab_analysis.statistics.results import Estimate
 from rlhf_lab_analysis.statistics.scaling_runs import SHARES, ScalingRuns
 

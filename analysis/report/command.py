@@ -10,7 +10,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.packages.option import add_with, beside
 from rlhf_lab_analysis.report.make import Options, html, size_text
-from rlhf_lab_analysis.tables.gather import read
+from rlhf_lab_analysis.tables.readers import read_sources
 from rlhf_lab_analysis.tables.table import make_tables
 
 
@@ -31,7 +31,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_with(parser)
     add("--no-texts", action="store_true", help="leave samples of prompts and responses out")
-    add("--cache", type=Path, help="folder to keep what wandb's server sent")
 
 
 def check(given: argparse.Namespace) -> None:
@@ -47,7 +46,7 @@ def check(given: argparse.Namespace) -> None:
 def run(given: argparse.Namespace, console: Console) -> int:
     """Write the page and print what is in it. Returns 0."""
     check(given)
-    reading = read(given.sources, cache=given.cache)
+    reading = read_sources(given.sources)
     tables = make_tables(reading, by=given.by)
     packages = beside(given.packages, cells(tables), reading.records, given.metric)
     options = Options(

@@ -31,7 +31,7 @@ def test_collapsed_runs_are_counted_and_the_boundary_is_that_of_the_runs() -> No
     for staleness in STALENESS:
         row = line.loc[staleness]
         assert row["low"] < TOP / (staleness + 1) < row["high"]
-    assert "falls as 1 / S" in made.caption
+    assert "slope of log rate on log(S + 1)" in made.caption
     # The tenth round is the first of the fall; the mean of four falls below half two rounds later.
     assert "S=0 learning rate 0.0016 3 of 3, 12 up to 12" in made.caption
     texts = [text.get_text() for text in made.figure.axes[0].texts]

@@ -15,10 +15,10 @@ from scipy import special, stats
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.predictions.__main__ import main
+from rlhf_lab_analysis.predictions.extrapolation import Point, by_law, by_line, interval_score
 from rlhf_lab_analysis.predictions.rows import Prediction, read_predictions
 from rlhf_lab_analysis.predictions.scoring import remade, score, summary
 from rlhf_lab_analysis.statistics.curves import RunCurve
-from rlhf_lab_analysis.statistics.extrapolation import Point, by_law, by_line, interval_score
 from rlhf_lab_analysis.statistics.scaling_runs import SHARES, Law, ScalingRuns
 from rlhf_lab_analysis.tables.table import Tables
 from tests.analysis.figures.test_scaling_figure import LAWS, curved

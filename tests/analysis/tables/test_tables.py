@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.sources.filter_text import parse_query
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.folders import read_folder
 from rlhf_lab_analysis.sources.record import Reading, Record, Source, flat, look_up
@@ -244,15 +243,6 @@ def test_a_part_of_a_selection_says_what_it_is() -> None:
         made.only(seed=9)
     with pytest.raises(UserError, match="sede=1: runs have source, run, sweep"):
         made.only(sede=1)
-
-
-def test_a_filter_gives_its_axis_and_its_legend() -> None:
-    query = parse_query(["?xaxis=total/completions", "grpo-sync?seed=2&cl=Two"])
-    made = tables(record(), record("r2", 2), queries=[query])
-    assert made.runs[["run", "legend", "step"]].values.tolist() == [
-        ["r2", "Two", "total/completions"]
-    ]
-    assert made.points["x/step"].tolist() == [16, 32, 48, 64]
 
 
 def test_what_would_move_a_terminals_cursor_is_written_out() -> None:

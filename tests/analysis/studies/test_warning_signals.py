@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.statistics.early_warning import Course, alarms, concordance, recent_mean
+from rlhf_lab_analysis.studies.warning_signals import Course, alarms, concordance, recent_mean
 
 LENGTH = 40
 
