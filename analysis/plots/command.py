@@ -18,7 +18,7 @@ from rlhf_lab_analysis.plots.figure import Plot, draw
 from rlhf_lab_analysis.plots.lines import AXES, METRICS
 from rlhf_lab_analysis.plots.panels import Form, Request
 from rlhf_lab_analysis.plots.style import METADATA, Style, read_style, write
-from rlhf_lab_analysis.tables.gather import read
+from rlhf_lab_analysis.tables.readers import read_sources
 from rlhf_lab_analysis.tables.summary import printable
 from rlhf_lab_analysis.tables.table import Tables, make_tables
 
@@ -65,7 +65,7 @@ def tables_of(runs: Any) -> Tables:
     if isinstance(runs, Tables):
         return runs
     many = runs if isinstance(runs, list | tuple) else [runs]
-    return make_tables(read([str(getattr(one, "path", one)) for one in many]))
+    return make_tables(read_sources([str(getattr(one, "path", one)) for one in many]))
 
 
 def selection_of(tables: Tables, form: Form) -> Selection:
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
         raise UserError(f"--formats {options.formats}: choose from {','.join(METADATA)}")
     style = read_style(options.style) if options.style else Style()
     request = Request(options.y, options.x, options.form, options.diff, options.by, options.facet)
-    tables = make_tables(read(options.sources))
+    tables = make_tables(read_sources(options.sources))
     made = draw(selection_of(tables, request.form), request, style)
     files = save(made, options.out, formats)
     for line in made.notes:
