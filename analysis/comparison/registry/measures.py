@@ -2,44 +2,60 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.equal_kl import Apart, Plane, at_equal_kl, at_equal_quality
-from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit, minus
-from rlhf_lab_analysis.comparison.stable_rates import times_of
+from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit
+from rlhf_lab_analysis.comparison.stable_rates import (
+    seeds_slopes,
+    slope_estimate,
+    times_of,
+    trials_of,
+)
 from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
 from rlhf_lab_analysis.statistics.curves import areas, common_range, curve_of, values_on_grid
+from rlhf_lab_analysis.statistics.results import Estimate, Options
 from rlhf_lab_analysis.words import VIRTUAL, WALL
 
 Effects: TypeAlias = dict[int, float]
+OfOne: TypeAlias = Callable[[Cell, Criteria], Effects]
 OfPair: TypeAlias = Callable[[Cell, Cell, Criteria], Effects]
+# Conditions by the levels of the settings that they differ in.
+Levels: TypeAlias = Mapping[tuple[Any, ...], Cell]
+# The number with its interval at a level, where it is no mean of the effects.
+Fit: TypeAlias = Callable[[Options], Estimate]
+OfMany: TypeAlias = Callable[[Levels, Criteria], tuple[Effects, Fit | None]]
 QUARTER = 4
-# The exponent of staleness in the largest stable learning rate, of conditions over both.
-BOUNDARY = "boundary_slope"
 OVERLAP = "speed-up / ((g + t) / max(g, t))"
+SLOPE = "slope of log {1} on log({0} + 1)"
 
 
 @dataclass(frozen=True)
 class Measure:
-    """of_pair: what the first condition has more than the second, by seed; None for a number of
-    many conditions. of_one: the number of a condition itself, if it has one. unit: of both; times
-    are logarithms. margin: the largest difference that does not matter, unless the claim has its
-    own. label: what the number is, where that is not the change. words: what it is called where it
-    stands beside another one."""
+    """of_pair: what the first condition has more than the second, by seed. of_one: the number of a
+    condition itself, if it has one. of_many: a number of conditions over so many settings (`keys`).
+    unit: of all; times are logarithms. margin: the largest difference that does not matter, unless
+    the claim has one. label: what the number is, where that is not the change; of many, with the
+    settings in braces. words: what it is called where it stands beside another one. is_timed:
+    whether it is of measured seconds, which only runs of one sweep have in common."""
 
     name: str
     unit: Unit
     margin: float
     of_pair: OfPair | None = None
-    of_one: Callable[[Cell, Criteria], Effects] | None = None
+    of_one: OfOne | None = None
     label: str = ""
     words: str = ""
+    of_many: OfMany | None = None
+    keys: int = 0
+    is_timed: bool = False
 
     @property
     def title(self) -> str:
@@ -47,7 +63,12 @@ class Measure:
         return self.label or self.words or self.name
 
 
-def difference_of(of_one: Callable[[Cell, Criteria], Effects]) -> OfPair:
+def minus(first: Mapping[int, float], second: Mapping[int, float]) -> Effects:
+    """The difference of each common seed."""
+    return {seed: value - second[seed] for seed, value in first.items() if seed in second}
+
+
+def difference_of(of_one: OfOne) -> OfPair:
     """What the first condition has more of a number that each has by itself."""
     return lambda after, before, criteria: minus(of_one(after, criteria), of_one(before, criteria))
 
@@ -187,6 +208,32 @@ def at_equal(axis: str) -> OfPair:
     return of_pair
 
 
+def per_doubling(of_one: OfOne) -> OfMany:
+    """What each doubling of a setting changes, by least squares on its binary logarithm."""
+
+    def of_many(levels: Levels, criteria: Criteria) -> tuple[Effects, None]:
+        numbers = [of_one(cell, criteria) for cell in levels.values()]
+        x = np.log2([float(level) for (level,) in levels])
+        x -= x.mean()
+        seeds = sorted(set.intersection(*(set(one) for one in numbers)))
+        return {seed: float(x @ [one[seed] for one in numbers] / (x @ x)) for seed in seeds}, None
+
+    return of_many
+
+
+def boundary_slope(than: float) -> OfMany:
+    """The exponent of staleness, plus 1, in the largest stable learning rate, less a number; of
+    conditions by staleness and rate."""
+
+    def of_many(levels: Levels, criteria: Criteria) -> tuple[Effects, Fit]:
+        fallen = {(float(age), float(rate)): times_of(c) for (age, rate), c in levels.items()}
+        trials = trials_of(fallen)
+        effects = {seed: slope - than for seed, slope in seeds_slopes(trials).items()}
+        return effects, functools.partial(slope_estimate, trials, than)
+
+    return of_many
+
+
 MEASURES: Mapping[str, Measure] = {
     one.name: one
     for one in (
@@ -209,7 +256,7 @@ MEASURES: Mapping[str, Measure] = {
         ),
         Measure("quality_at_equal_kl", Unit.points, 0.02, equal_kl),
         Measure("kl_at_equal_quality", Unit.nats, 0.1, equal_quality, label="at equal win-rate"),
-        Measure("quality_at_equal_wall_clock", Unit.points, 0.02, at_equal(WALL)),
+        Measure("quality_at_equal_wall_clock", Unit.points, 0.02, at_equal(WALL), is_timed=True),
         Measure("quality_at_equal_virtual_wall_clock", Unit.points, 0.02, at_equal(VIRTUAL)),
         Measure(
             "quality_at_equal_device_hours",
@@ -217,6 +264,7 @@ MEASURES: Mapping[str, Measure] = {
             0.02,
             at_equal("x/device_hours"),
             label="at equal device-hours",
+            is_timed=True,
         ),
         Measure(
             "quality_at_equal_flops", Unit.points, 0.02, at_equal("x/flops"), label="at equal FLOPs"
@@ -229,8 +277,31 @@ MEASURES: Mapping[str, Measure] = {
             difference_of(updates_before_collapse),
             updates_before_collapse,
         ),
-        Measure(BOUNDARY, Unit.exponent, 0.25),
-        Measure("wall_clock", Unit.times, 0.05, clock(WALL)),
+        Measure(
+            "quality_per_doubling",
+            Unit.points,
+            0.02,
+            label="per doubling of {}",
+            of_many=per_doubling(quality),
+            keys=1,
+        ),
+        Measure(
+            "boundary_slope",
+            Unit.exponent,
+            0.25,
+            label=SLOPE,
+            of_many=boundary_slope(0.0),
+            keys=2,
+        ),
+        Measure(
+            "boundary_slope_over_inverse",
+            Unit.exponent,
+            0.25,
+            label=f"{SLOPE}, less -1",
+            of_many=boundary_slope(-1.0),
+            keys=2,
+        ),
+        Measure("wall_clock", Unit.times, 0.05, clock(WALL), is_timed=True),
         Measure("virtual_wall_clock", Unit.times, 0.05, clock(VIRTUAL)),
         Measure(
             "completions_saved", Unit.times, 0.05, saved("x/completions"), label="completions saved"
@@ -242,6 +313,7 @@ MEASURES: Mapping[str, Measure] = {
             0.1,
             over_overlap(WALL, "seconds/wall", "seconds/take"),
             label=OVERLAP,
+            is_timed=True,
         ),
         Measure(
             "virtual_speed_up_over_overlap",

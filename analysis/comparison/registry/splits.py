@@ -37,7 +37,7 @@ class Split:
 
 def splits(claim: Definition, selection: Selection, criteria: Criteria) -> Iterator[Split]:
     """Every setting of a claim about a change whose runs are crossed."""
-    if "change" not in claim.row or claim.part is not None:
+    if claim.measure.of_many or not claim.varied or claim.part:
         return
 
     def less(compared: Sequence[Cell]) -> Effects:

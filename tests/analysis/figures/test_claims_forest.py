@@ -27,7 +27,7 @@ def number(label: str, point: float, half: float, unit: Unit = Unit.points) -> N
 
 
 def decision(name: str, *numbers: Number, margin: float = 0.02, **fields: Any) -> Decision:
-    known = {"text": f"The text of {name}.", "measure": "quality", "where": "", "shows": "equal"}
+    known = {"text": f"The text of {name}.", "measure": "quality", "source": "", "shows": "equal"}
     row: Any = {**known, **fields}
     answer = Answer(
         question="",
