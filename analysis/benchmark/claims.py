@@ -46,7 +46,9 @@ def run(given: argparse.Namespace, console: Console) -> None:
                 console.print(line)
     for line in answers.left_out:
         console.print(line)
-    console.print(verdicts_text(answers.decided))
+    planned = [one for one in answers.decided if not one.claim.is_general]
+    console.print(f"claims with a plan: {verdicts_text(planned)}")
+    console.print(f"with questions of any runs: {verdicts_text(answers.decided)}")
 
 
 def row_of(one: Decision) -> list[str]:

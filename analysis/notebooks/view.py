@@ -35,6 +35,7 @@ DPI = 85
 # Colours of a stored picture: enough for lines and letters, at a third of the bytes.
 COLOURS = 96
 ENDS = ("final/gold/win_rate", "final/accuracy/mean", "final/kl/sft_k1", "x/updates")
+ELSEWHERE = "**Claims of other questions compare these runs**: `rlhf-lab claims RUNS` lists them."
 ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~$-])")
 
 
@@ -202,7 +203,7 @@ def answer(question: str, runs: Tables, options: Criteria | None = None) -> Show
         for one in found.unanswered
         if one.question == question
     ]
-    return Shown("\n".join(lines))
+    return Shown("\n".join(lines) or ELSEWHERE)
 
 
 def answer_lines(one: Answer) -> list[str]:

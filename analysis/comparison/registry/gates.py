@@ -40,9 +40,9 @@ def stages_of(registry: Registry, selection: Selection) -> Iterator[Stage]:
             if numbers := qualities(member):
                 key = (str(cell.parts["task"]), str(cell.parts["model"]), stage_of(seeds))
                 found.setdefault(key, []).append(numbers)
-    for (task, model, seed), (numbers, *others) in sorted(found.items()):
-        is_good = not failing(registry, task, numbers)
-        yield Stage(task, model, seed, numbers, is_good, 1 + len(others))
+    for (task, model, seed), (first, *others) in sorted(found.items()):
+        is_good = not failing(registry, task, first)
+        yield Stage(task, model, seed, first, is_good, 1 + len(others))
 
 
 def gated(registry: Registry, selection: Selection) -> tuple[Selection, list[str]]:

@@ -164,13 +164,20 @@ def answers_of(
             judged.append(decide_all(file, usable, criteria, read))
     idle = [f"not compared: {line}" for one in judged for line in one.idle]
     answered = {row.answer.question for one in judged for row in one.decided}
-    unanswered = [
+    lacking = [
         one.open(selection, criteria, any(one.has(line) for line in idle))
         for one in questions(files)
         if one.text not in answered
     ]
-    lines = (*selection.left_out, *reasons, *dict.fromkeys(stopped), *idle)
-    return Answers(tuple(judged), tuple(unanswered), lines)
+    # What claims of other questions compare has its verdicts there.
+    unanswered = [
+        one
+        for one in lacking
+        if not one.compared
+        or not {condition_of(cell) for cells in one.compared for cell in cells} <= read
+    ]
+    left_out = (*selection.left_out, *reasons, *dict.fromkeys(stopped), *idle)
+    return Answers(tuple(judged), tuple(unanswered), left_out)
 
 
 def with_seeds(selection: Selection, criteria: Criteria) -> tuple[Selection, list[str]]:
