@@ -36,19 +36,25 @@ def run(given: argparse.Namespace, console: Console) -> None:
     """Print what these runs show of the claims of all files."""
     selection = cells(gather(given.sources or [str(TABLES), str(COLLAPSES)]))
     answers = answers_of(selection, Criteria(), read_registries(given.claims))
+    without = []
     for found in answers.judged:
+        file = found.registry
         rows = [row_of(one) for one in found.decided if given.only in one.claim.name]
-        lines = lines_of(found, given.only)
-        if rows or lines:
-            file = found.registry
+        if not rows and not given.only:
+            without.append(file.path.name)
+            continue
+        if rows:
             console.table(f"{file.paper}: {file.title}", COLUMNS, rows)
-            for line in lines:
-                console.print(line)
+        for line in lines_of(found, given.only):
+            console.print(line)
+    if without:
+        console.print(f"no claim of {', '.join(without)} has its runs among these")
     for line in answers.left_out:
         console.print(line)
-    planned = [one for one in answers.decided if not one.claim.is_general]
+    shown = [one for one in answers.decided if given.only in one.claim.name]
+    planned = [one for one in shown if not one.claim.is_general]
     console.print(f"claims with a plan: {verdicts_text(planned)}")
-    console.print(f"with questions of any runs: {verdicts_text(answers.decided)}")
+    console.print(f"with questions of any runs: {verdicts_text(shown)}")
 
 
 def row_of(one: Decision) -> list[str]:
