@@ -71,17 +71,18 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
 def write(given: argparse.Namespace, tables: Tables, console: Console) -> None:
     """Decide all claims, and write the page, the gallery and the picture that are asked for."""
-    registries, selection = read_registries(), cells(tables)
+    selection = cells(tables)
     collapses = load_collapses(given.tables)
     fallen = cells_of(collapses)
     together = Selection(selection.cells + fallen.cells, selection.left_out + fallen.left_out)
+    registries = [one for one in read_registries() if not one.is_general]
     found = [decide_all(one, together, Criteria()) for one in registries]
     for made in (one.answer for decisions in found for one in decisions.decided):
-        console.print(f"{made.verdict}: {made.claim} ({made.setting}) {made.evidence}")
+        console.print(f"{made.evidence} {made.verdict}: {made.claim} ({made.setting})")
     if given.docs:
         weak = load_weak(given.tables)
-        weak_collapses = load_weak(collapses_of(given.tables))
-        every = [each for each in (tables, collapses, weak, weak_collapses) if each]
+        fallen_weak = cells_of(load_weak(collapses_of(given.tables)))
+        every = (selection, fallen, cells_of(weak), fallen_weak)
         found_stages = (row for one in registries for each in every for row in stages_of(one, each))
         stages = sorted(found_stages, key=lambda stage: (stage.task, stage.model, stage.seed))
         write_page(given.docs, page(tables, selection, collapses, fallen, weak, found, stages))

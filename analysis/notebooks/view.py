@@ -35,6 +35,7 @@ DPI = 85
 # Colours of a stored picture: enough for lines and letters, at a third of the bytes.
 COLOURS = 96
 ENDS = ("final/gold/win_rate", "final/accuracy/mean", "final/kl/sft_k1", "x/updates")
+ELSEWHERE = "**Claims of other questions compare these runs**: `rlhf-lab claims RUNS` lists them."
 ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~$-])")
 
 
@@ -192,25 +193,24 @@ def table(name: str, runs: Tables, options: TableOptions | None = None) -> Shown
 
 def answer(question: str, runs: Tables, options: Criteria | None = None) -> Shown:
     """The verdicts of a question on these runs, claim by claim, or which runs it needs."""
-    chosen = [one for one in questions() if one.text == question]
-    if not chosen:
-        known = "; ".join(one.text for one in questions())
-        raise UserError(f"no question {question!r}: choose one of {known}")
-    found = answers_of(cells(runs), options or Criteria(), chosen)
-    lines = [line for one in found.every for line in answer_lines(one)]
+    texts = [one.text for one in questions()]
+    if question not in texts:
+        raise UserError(f"no question {question!r}: choose one of {'; '.join(texts)}")
+    found = answers_of(cells(runs), options or Criteria())
+    lines = [line for one in found.every if one.question == question for line in answer_lines(one)]
     lines += [
         f"{markdown(one.question)} {one.reason} To make them: {one.needs}."
         for one in found.unanswered
+        if one.question == question
     ]
-    return Shown("\n".join(lines))
+    return Shown("\n".join(lines) or ELSEWHERE)
 
 
 def answer_lines(one: Answer) -> list[str]:
-    """A claim, its verdict, the numbers and the runs that it stands on."""
-    numbers = "; ".join(f"{number.label}: {number.text}" for number in one.numbers)
+    """The effect, the verdict, the claim and the runs that it stands on."""
     return [
-        f"- **{one.verdict}**: {markdown(one.claim)} ({markdown(one.source)}, tested at "
-        f"{markdown(one.setting)})",
-        *(f"    - {markdown(text)}" for text in (one.evidence, numbers, one.runs) if text),
+        f"- {markdown(one.evidence)} **{one.verdict}**: {markdown(one.claim)} "
+        f"({markdown(one.source)}, tested at {markdown(one.setting)})",
+        f"    - {markdown(one.runs)}",
         *(f"    - warning: {markdown(text)}" for text in one.warnings),
     ]

@@ -75,7 +75,7 @@ def draw(axes: Axes, cells: Mapping[str, Cell], style: Style) -> list[dict[str, 
         names += [f"{style.text(name)}: {lane}" for lane in lanes]
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlabel("seconds since the first of these rounds")
+    axes.set_xlabel("seconds")
     return rows
 
 

@@ -27,7 +27,7 @@ def number(label: str, point: float, half: float, unit: Unit = Unit.points) -> N
 
 
 def decision(name: str, *numbers: Number, margin: float = 0.02, **fields: Any) -> Decision:
-    known = {"text": f"The text of {name}.", "measure": "quality", "where": "", "shows": "equal"}
+    known = {"text": f"The text of {name}.", "measure": "quality", "source": "", "shows": "equal"}
     row: Any = {**known, **fields}
     answer = Answer(
         question="",
@@ -82,7 +82,7 @@ def test_what_is_beside_a_claim_has_neither_its_verdict_nor_its_margin() -> None
 def test_all_parts_of_a_claim_of_several_decide_it() -> None:
     parts = {"algo": {"after": "online_dpo", "before": ["others"]}}
     numbers = [number("less ppo", 0.04, 0.01), number("less grpo", 0.05, 0.01)]
-    (made,) = claims_forest([decision("order", *numbers, against=parts)])
+    (made,) = claims_forest([decision("order", *numbers, more_than=parts)])
     assert made.data["verdict"].tolist() == ["holds", "holds"]
 
 

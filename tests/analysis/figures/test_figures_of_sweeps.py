@@ -12,8 +12,7 @@ import pytest
 from rlhf_lab_analysis.comparison.families import order, parameters
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.questions import claim_named
-from rlhf_lab_analysis.comparison.registry.settings import settings_of_claim
-from rlhf_lab_analysis.comparison.registry.sizes import sized
+from rlhf_lab_analysis.comparison.registry.settings import settings_of_claim, sized
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.figures.catalogue import FIGURES, draw
 from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
