@@ -21,7 +21,9 @@ from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.questions import answers_of, questions
 from rlhf_lab_analysis.comparison.selection import cells
-from rlhf_lab_analysis.figures.catalogue import FIGURES, draw
+from rlhf_lab_analysis.plots.command import plot, selection_of
+from rlhf_lab_analysis.plots.panels import Form
+from rlhf_lab_analysis.plots.paper import paper_figure
 from rlhf_lab_analysis.publication_tables.escapes import markdown
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
 from rlhf_lab_analysis.publication_tables.options import TableOptions
@@ -145,32 +147,16 @@ def first_pair(compared: Sequence[Cell]) -> tuple[Cell, Cell]:
     )
 
 
-def figures(sweep: str, runs: Tables) -> Shown:
-    """Every figure of a sweep with its caption; of those that cannot be drawn, what is missing."""
-    return joined([figure(entry.name, runs) for entry in FIGURES.values() if sweep in entry.sweeps])
-
-
-def joined(parts: Sequence[Shown]) -> Shown:
-    return Shown(
-        "\n\n".join(part.text for part in parts),
-        tuple(picture for part in parts for picture in part.pictures),
-    )
-
-
 def figure(name: str, runs: Tables) -> Shown:
-    """A figure with its caption and warnings, or what its runs lack."""
-    try:
-        drawn = draw(name, runs)
-    except UserError as error:
-        return Shown(str(error), ((b"", f"*{markdown(str(error))}*"),))
-    title, _, rest = drawn.caption.partition(". ")
-    details = "\n".join(f"- {markdown(line)}" for line in (rest, *drawn.warnings) if line)
-    below = (
-        f'**{markdown(title)}.**\n\n<details markdown="1"><summary>Runs, seeds and warnings'
-        f"</summary>\n\n{details}\n\n</details>"
-    )
-    text = "\n".join([name, drawn.caption, *drawn.warnings])
-    return Shown(text, ((png(drawn.figure), below),))
+    """A figure of the paper with a sentence about what it shows. Raises UserError without its
+    runs."""
+    drawn = paper_figure(name, selection_of(runs, Form.ends))
+    return Shown(f"{name}\n{drawn.sentence}", ((png(drawn.figure), markdown(drawn.sentence)),))
+
+
+def plotted(runs: Tables, **options: Any) -> Shown:
+    """A figure of `rlhf_lab.plot` with its options."""
+    return Shown("", ((png(plot(runs, **options)), ""),))
 
 
 def png(made: Figure) -> bytes:

@@ -101,9 +101,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> None:
     """Read, draw, write, and print what is shown."""
-    formats = [kind for kind in options.formats.split(",") if kind]
-    if not formats or any(kind not in METADATA for kind in formats):
-        raise UserError(f"--formats {options.formats}: choose from {','.join(METADATA)}")
+    formats = formats_of(options.formats)
     style = read_style(options.style) if options.style else Style()
     request = Request(options.y, options.x, options.form, options.diff, options.by, options.facet)
     tables = make_tables(read_sources(options.sources))
@@ -113,6 +111,14 @@ def run(options: argparse.Namespace, console: Console) -> None:
         console.print(printable(line))
     console.print(printable(made.sentence))
     console.print(f"wrote {', '.join(map(str, files))}")
+
+
+def formats_of(text: str) -> list[str]:
+    """The formats by name. Raises UserError for an unknown one."""
+    kinds = [kind for kind in text.split(",") if kind]
+    if not kinds or any(kind not in METADATA for kind in kinds):
+        raise UserError(f"--formats {text}: choose from {','.join(METADATA)}")
+    return kinds
 
 
 def save(made: Plot, path: Path, formats: Sequence[str]) -> list[Path]:

@@ -6,9 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.cell import Cell
@@ -113,54 +116,59 @@ def is_recorded(cell: Cell, y: str) -> bool:
     return not all(y in rows and rows[y].notna().any() for rows in cell.rows.values())
 
 
-def frames_of(cell: Cell, y: str) -> dict[int, pd.DataFrame]:
-    """Rows of each seed: of rounds or of judged versions, with their numbers as index."""
-    if is_recorded(cell, y):
-        return {seed: rows.set_index(numbers(rows)) for seed, rows in cell.recorded.items()}
-    return {seed: rows.set_index(rows["version"].astype(int)) for seed, rows in cell.rows.items()}
+def points_of(cell: Cell, x: str, y: str) -> dict[int, pd.DataFrame]:
+    """x and y of each seed where both are finite numbers, by version or round; empty frames of
+    seeds that lack a column."""
+    recorded = is_recorded(cell, y)
+    frames = cell.recorded if recorded else cell.rows
+    return {
+        seed: pair(rows, x, y, numbers(rows) if recorded else rows["version"].to_numpy(int))
+        for seed, rows in frames.items()
+    }
 
 
-def numbers(rows: pd.DataFrame) -> pd.Index:
+def pair(rows: pd.DataFrame, x: str, y: str, index: Any) -> pd.DataFrame:
+    """Two columns where both are finite numbers."""
+    if x not in rows or y not in rows:
+        return pd.DataFrame({"x": [], "y": []})
+    x_P, y_P = rows[x].to_numpy(float), rows[y].to_numpy(float)
+    kept = np.isfinite(x_P) & np.isfinite(y_P)
+    return pd.DataFrame({"x": x_P[kept], "y": y_P[kept]}, index=index[kept])
+
+
+def numbers(rows: pd.DataFrame) -> NDArray[np.int_]:
     """The number of each round; rows without one are counted."""
     found = rows.get("x/rounds")
     if found is None or found.isna().any() or not found.is_unique:
-        return pd.RangeIndex(1, len(rows) + 1)
-    return pd.Index(found.astype(int))
+        return np.arange(1, len(rows) + 1)
+    rounds: NDArray[np.int_] = found.to_numpy(int)
+    return rounds
 
 
-def has(cell: Cell, *columns: str) -> bool:
-    """Whether all seeds have finite numbers of these columns together."""
-    return all(
-        set(columns) <= set(rows)
-        and np.isfinite(rows[list(columns)].astype(float)).all(axis=1).any()
-        for rows in frames_of(cell, columns[-1]).values()
-    )
+def has(cell: Cell, x: str, y: str) -> bool:
+    """Whether all seeds have finite numbers of both together."""
+    return all(len(points) for points in points_of(cell, x, y).values())
 
 
 def curve(cell: Cell, name: str, x: str, y: str) -> Line:
     """y over x at all versions or rounds where both are finite."""
-    points = {seed: pair(rows, x, y) for seed, rows in frames_of(cell, y).items()}
-    return line(name, cell, points, is_share(y))
+    return line(name, cell, points_of(cell, x, y), is_share(y))
 
 
 def end(cell: Cell, name: str, x: str, y: str) -> Line:
     """The last point alone: of judged versions the last one, on more prompts where it was judged so
     (eval.last_prompts); of rounds the mean of y over the last tenth."""
-    points = {}
-    for seed, rows in frames_of(cell, y).items():
-        found = pair(rows, x, y)
-        if is_recorded(cell, y):
-            last = found.tail(math.ceil(LAST_SHARE * len(found)))
-            points[seed] = pd.DataFrame({"x": [found["x"].iloc[-1]], "y": [last["y"].mean()]})
+    points = points_of(cell, x, y)
+    recorded = is_recorded(cell, y)
+    for seed, found in points.items():
+        if recorded:
+            last = found["y"].tail(math.ceil(LAST_SHARE * len(found))).mean()
+            points[seed] = pd.DataFrame({"x": [found["x"].iloc[-1]], "y": [last]})
         else:
-            points[seed] = pair(cell.at_the_end(seed), x, y).tail(1).reset_index(drop=True)
+            rows = cell.at_the_end(seed)
+            own = pair(rows, x, y, np.arange(len(rows)))
+            points[seed] = own.tail(1).reset_index(drop=True)
     return line(name, cell, points, is_share(y))
-
-
-def pair(rows: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
-    """Two columns where both are finite numbers."""
-    found = pd.DataFrame({"x": rows[x].astype(float), "y": rows[y].astype(float)})
-    return found[np.isfinite(found).all(axis=1)]
 
 
 def less(one: Line, base: Line) -> Line:
@@ -185,16 +193,9 @@ def column(name: str, short: Mapping[str, str], cells: Sequence[Cell]) -> str:
     """The column of a metric or axis by its short or whole name. Raises UserError for one that no
     condition has."""
     found = short.get(name, name)
-    known = sorted(
-        {
-            key
-            for cell in cells
-            for rows in (*cell.rows.values(), *cell.recorded.values())
-            for key in rows.select_dtypes("number")
-            if rows[key].notna().any()
-        }
-    )
-    if found not in known:
+    frames = [rows for cell in cells for rows in (*cell.rows.values(), *cell.recorded.values())]
+    if not any(found in rows and is_numeric_dtype(rows[found]) for rows in frames):
+        known = sorted({key for rows in frames for key in rows.select_dtypes("number")})
         near = get_close_matches(name, [*short, *known], n=3)
         what = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
         raise UserError(f"{name}: no run has such numbers; {what}")
@@ -204,6 +205,6 @@ def column(name: str, short: Mapping[str, str], cells: Sequence[Cell]) -> str:
 def default_metric(cells: Sequence[Cell]) -> str:
     """The first of DEFAULT that every condition has. Raises UserError if there is none."""
     for name in DEFAULT:
-        if all(has(cell, name) for cell in cells):
+        if all(has(cell, name, name) for cell in cells):
             return name
     raise UserError(f"no metric of {', '.join(DEFAULT)} is in all conditions: pass -y METRIC")

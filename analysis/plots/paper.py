@@ -22,12 +22,14 @@ MODES = {"mode": ("sync", "async")}
 class PaperFigure:
     """title: what it shows. sweeps: which make its runs, of which the first that there is counts,
     in either form (`NAME_nano`). request: its `by` are the keys in which lines may differ. where:
-    values that conditions must have."""
+    values that conditions must have. beside: sweeps that lend conditions of policies or proxies
+    which the own sweep leaves out."""
 
     title: str
     sweeps: Sequence[str]
     request: Request
     where: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    beside: Sequence[str] = ()
 
 
 def over(y: Sequence[str], x: Sequence[str], *by: str) -> Request:
@@ -62,11 +64,13 @@ FIGURES: Mapping[str, PaperFigure] = {
         "win-rate and drift against N by size of the policy (figure 5, left)",
         ("policy_scale",),
         Request(y=["win_rate", "drift"], form=Form.ends, by=("model", N)),
+        beside=("off_policy_ladder",),
     ),
     "fig5_reward_scale": PaperFigure(
         "win-rate and drift against N by size of the proxy (figure 5, right)",
         ("reward_scale",),
         Request(y=["win_rate", "drift"], form=Form.ends, by=("proxy", "reward", N)),
+        beside=("off_policy_ladder",),
     ),
     "fig6_who_waits": PaperFigure(
         "measured timelines by T and K: which side waits (figure 6)",
@@ -82,6 +86,7 @@ FIGURES: Mapping[str, PaperFigure] = {
         "win-rate against updates, FLOPs and drift, by K (figure 8)",
         ("samples_per_prompt",),
         over(["win_rate"], ["updates", "flops", "drift"], K),
+        beside=("passes",),
     ),
     "fig9_reward_and_drift": PaperFigure(
         "gold reward of sync and async against drift and wall-clock (figure 9)",
@@ -135,9 +140,24 @@ def chosen(spec: PaperFigure, cells: Sequence[Cell]) -> list[Cell]:
         if all(str(value_of(cell, key)) in values for key, values in spec.where.items())
     ]
     for sweep in spec.sweeps:
-        if own := [cell for cell in fit if cell.sweep in (sweep, f"{sweep}_nano")]:
-            return own
+        if own := of_sweep(sweep, fit):
+            lent = [cell for other in spec.beside for cell in of_sweep(other, fit)]
+            return [*own, *(cell for cell in lent if is_missing(cell, own, spec.request.by))]
     return fit
+
+
+def of_sweep(sweep: str, cells: Sequence[Cell]) -> list[Cell]:
+    """The conditions of a sweep, in either form."""
+    return [cell for cell in cells if cell.sweep in (sweep, f"{sweep}_nano")]
+
+
+def is_missing(cell: Cell, own: Sequence[Cell], by: Sequence[str]) -> bool:
+    """Whether a condition has a policy, proxy or value of `by` that no own one has, and else only
+    values that these have."""
+    keys = ("task", "algo", "mode", *(key for key in (N, K) if key in by))
+    held = {tuple(value_of(one, key) for key in ("model", "proxy", *by)) for one in own}
+    known = all(any(value_of(cell, k) == value_of(one, k) for one in own) for k in keys)
+    return known and tuple(value_of(cell, key) for key in ("model", "proxy", *by)) not in held
 
 
 def made_by(spec: PaperFigure) -> str:
