@@ -248,7 +248,7 @@ sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER
 figures: $(INSTALLED)  ## the paper's figures that RUNS (folders, or tables.parquet) allow, into FIGURES
 	$(BIN)/rlhf-lab figures $(RUNS) --out $(FIGURES)
 
-notebooks: $(INSTALLED)  ## run analysis/notebooks/*.py and write them with outputs as *.ipynb beside them (minutes)
+notebooks: $(INSTALLED)  ## run the notebooks of analysis/notebooks and write them with outputs into notebooks/ (minutes)
 	@$(BIN)/python -m rlhf_lab_analysis.notebooks
 
 # SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
@@ -402,6 +402,7 @@ benchmark-sweep:
 benchmark-page: $(INSTALLED)  ## write docs/benchmark.md with its figures, and docs/warnings.md from the tables that are kept (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md --picture docs/figures/hero_timeline.png
 	$(BIN)/rlhf-lab figures analysis/benchmark/tables.parquet --only fig4_losses --formats png --out docs/figures
+	@rm docs/figures/fig4_losses.csv
 	$(BIN)/python -m rlhf_lab_analysis.studies.early_warning --docs docs/warnings.md
 
 bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)
