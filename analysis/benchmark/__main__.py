@@ -1,10 +1,9 @@
 """The tracked benchmark.
 
-python -m rlhf_lab_analysis.benchmark [RUNS...] [--docs docs/benchmark.md] [--gallery FILE.md]
-    [--picture FILE.png]
+python -m rlhf_lab_analysis.benchmark [RUNS...] [--docs docs/benchmark.md] [--picture FILE.png]
 
-With RUNS, their tables replace the stored ones. With --docs, the page is written; with --gallery,
-all figures and the page that shows them; with --picture, sync beside async in one time scale.
+With RUNS, their tables replace the stored ones. With --docs, the page is written; with --picture,
+sync beside async in one time scale.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console, counted
-from rlhf_lab_analysis.benchmark.gallery import write_gallery
 from rlhf_lab_analysis.benchmark.kept import (
     TABLES,
     collapses_of,
@@ -49,8 +47,6 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--cost", action="store_true", help="print what the kept runs took")
     found.add_argument("--tables", type=Path, default=TABLES, help="where they are kept")
     found.add_argument("--docs", type=Path, help="the page to write")
-    found.add_argument("--gallery", type=Path, help="the page of all figures to write")
-    found.add_argument("--figures", type=Path, help="the folder of the gallery's figures")
     found.add_argument("--picture", type=Path, help="the timeline of sync and async to write")
     return found
 
@@ -70,25 +66,23 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
 
 def write(given: argparse.Namespace, tables: Tables, console: Console) -> None:
-    """Decide all claims, and write the page, the gallery and the picture that are asked for."""
-    registries, selection = read_registries(), cells(tables)
+    """Decide all claims, and write the page and the picture that are wanted."""
+    selection = cells(tables)
     collapses = load_collapses(given.tables)
     fallen = cells_of(collapses)
     together = Selection(selection.cells + fallen.cells, selection.left_out + fallen.left_out)
+    registries = [one for one in read_registries() if not one.is_general]
     found = [decide_all(one, together, Criteria()) for one in registries]
     for made in (one.answer for decisions in found for one in decisions.decided):
-        console.print(f"{made.verdict}: {made.claim} ({made.setting}) {made.evidence}")
+        console.print(f"{made.evidence} {made.verdict}: {made.claim} ({made.setting})")
     if given.docs:
         weak = load_weak(given.tables)
-        weak_collapses = load_weak(collapses_of(given.tables))
-        every = [each for each in (tables, collapses, weak, weak_collapses) if each]
+        fallen_weak = cells_of(load_weak(collapses_of(given.tables)))
+        every = (selection, fallen, cells_of(weak), fallen_weak)
         found_stages = (row for one in registries for each in every for row in stages_of(one, each))
         stages = sorted(found_stages, key=lambda stage: (stage.task, stage.model, stage.seed))
         write_page(given.docs, page(tables, selection, collapses, fallen, weak, found, stages))
         console.print(f"wrote {given.docs}")
-    if given.gallery:
-        folder = given.figures or given.gallery.parent / "figures" / "benchmark"
-        write_gallery((selection, fallen), found, given.gallery, folder, console)
     if given.picture:
         console.print(f"wrote {write_timeline_picture(selection, given.picture)}")
 

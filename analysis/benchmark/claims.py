@@ -1,83 +1,83 @@
 """Which claims hold, at which scale, and from which runs.
 
-rlhf-lab claims [SOURCE...]
+rlhf-lab claims [RUNS...]
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab_analysis.benchmark.kept import COLLAPSES, TABLES
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
-from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions, decide_all
+from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registries
-from rlhf_lab_analysis.comparison.registry.gates import gated
 from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER
-from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.comparison.registry.questions import answers_of
+from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.gather import gather
 
-COLUMNS = ["claim", "setting", "verdict", "numbers", "interval", "power", "runs"]
+COLUMNS = ["claim", "setting", "effect", "verdict", "interval", "expected", "runs"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add = parser.add_argument
-    add("sources", nargs="*", metavar="SOURCE", help="runs; without any, the tracked benchmark's")
+    add("sources", nargs="*", metavar="RUNS", help="without any, the tracked benchmark's")
     add("--claims", type=Path, default=FOLDER, help="the folder of files of claims")
-    add("--only", metavar="NAME", help="claims whose names contain this")
+    add("--only", default="", metavar="NAME", help="claims whose names contain this")
 
 
 def run(given: argparse.Namespace, console: Console) -> None:
-    """Print the verdicts of all files of claims."""
+    """Print what these runs show of the claims of all files."""
     with console.phase("reading the runs"):
-        tables = gather(given.sources or [str(TABLES), str(COLLAPSES)])
-    # By the runs that the gates keep, which are the same for most files.
-    selections: dict[frozenset[str], Selection] = {}
-    for registry in read_registries(given.claims):
-        with console.phase(f"deciding the claims of {registry.paper}"):
-            kept, failed = gated(registry, tables)
-            ids = frozenset(kept.runs["run"])
-            if ids not in selections:
-                selections[ids] = cells(kept)
-            found = decide_all(registry, selections[ids], Criteria())
-        rows, lines = rows_of(found, given.only), lines_of(found, given.only)
-        if not rows and not lines:
+        selection = cells(gather(given.sources or [str(TABLES), str(COLLAPSES)]))
+    with console.phase("deciding the claims"):
+        answers = answers_of(selection, Criteria(), read_registries(given.claims))
+    without = []
+    for found in answers.judged:
+        file = found.registry
+        rows = [row_of(one) for one in found.decided if given.only in one.claim.name]
+        if not rows and not given.only:
+            without.append(file.path.name)
             continue
-        console.table(f"{registry.paper}: {registry.title}", COLUMNS, rows)
-        for line in (*lines, *failed):
+        if rows:
+            console.table(f"{file.paper}: {file.title}", COLUMNS, rows)
+        for line in lines_of(found, given.only):
             console.print(line)
-
-
-def rows_of(found: Decisions, only: str | None) -> list[list[str]]:
-    return [row_of(one) for one in named(found, only)]
-
-
-def named(found: Decisions, only: str | None) -> list[Decision]:
-    """The decisions of claims whose names contain a text; all without one."""
-    return [one for one in found.decided if not only or only in one.claim.name]
+    if without:
+        console.print(f"no claim of {', '.join(without)} has its runs among these")
+    for line in answers.left_out:
+        console.print(line)
+    shown = [one for one in answers.decided if given.only in one.claim.name]
+    planned = [one for one in shown if not one.claim.is_general]
+    console.print(f"claims with a plan: {verdicts_text(planned)}")
+    console.print(f"with questions of any runs: {verdicts_text(shown)}")
 
 
 def row_of(one: Decision) -> list[str]:
+    """The effect with its interval, then the verdict."""
     made = one.answer
     return [
         one.claim.name,
         made.setting,
-        str(made.verdict),
         made.evidence,
+        str(made.verdict),
         one.family,
-        power_text(one),
+        one.expected,
         made.runs,
     ]
 
 
-def power_text(one: Decision) -> str:
-    """Planned and reached power."""
-    reached = "-" if one.reached is None else f"{one.reached:.2f}"
-    return f"{one.planned:.2f} planned, {reached} reached"
+def verdicts_text(every: Sequence[Decision]) -> str:
+    """How many verdicts there are of each kind."""
+    counts = Counter(one.answer.verdict for one in every)
+    kinds = ", ".join(f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict])
+    return f"{counted(len(every), 'verdict')}: {kinds or 'none'}."
 
 
 def open_lines(decided: Sequence[Decision]) -> list[str]:
@@ -100,10 +100,11 @@ def needed_text(one: Decision) -> str:
     )
 
 
-def lines_of(found: Decisions, only: str | None) -> list[str]:
+def lines_of(found: Decisions, only: str) -> list[str]:
     """What has no verdict, or an open one, and why."""
-    wanted = [one for one in found.waiting if not only or only in one.name]
-    idle = [line for line in found.idle if not only or only in line]
-    lines = [f"waits for runs: {one.name} (make sweep SWEEP={one.row['sweep']})" for one in wanted]
-    undecided = [f"not decided: {line}" for line in open_lines(named(found, only))]
-    return [*undecided, *idle, *lines]
+    decided = [one for one in found.decided if only in one.claim.name]
+    waiting = [one for one in found.waiting if only in one.name and not one.is_general]
+    return [
+        *(f"not decided: {line}" for line in open_lines(decided)),
+        *(f"waits for runs: {one.name} ({one.making})" for one in waiting),
+    ]

@@ -7,18 +7,21 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
-from rlhf_lab_analysis.comparison.registry.gates import gated, without
+from rlhf_lab_analysis.comparison.registry.gates import gated
+from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.sources.axes import AXES, COLUMNS
 from rlhf_lab_analysis.sources.findings import Kind
 from rlhf_lab_analysis.sources.record import Cell, Reading, Record, Row, joined
 from rlhf_lab_analysis.tables.compact import compact, without_paths
 from rlhf_lab_analysis.tables.frames import OWN
-from rlhf_lab_analysis.tables.gather import gather, read
+from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.tables.readers import read_sources
 from rlhf_lab_analysis.tables.store import PACKED, files, save
 from rlhf_lab_analysis.tables.table import Tables, make_tables
 
@@ -54,7 +57,7 @@ SIGNALS = (
 RISE = ("total/rounds", "total/updates", "reward/mean")
 COURSE = (*RISE, *SIGNALS)
 METRICS = tuple(dict.fromkeys((*(axis.key for axis in AXES), *JUDGED, *RECORDED)))
-OF_COLLAPSE = ("updates_before_collapse", "boundary_slope")
+OF_COLLAPSE = ("updates_before_collapse", "boundary_slope", "boundary_slope_over_inverse")
 # What reading tables makes anew of their other columns; the last axis shows where metrics begin.
 DERIVED_AXES = COLUMNS[:-1]
 DERIVED_OF_RUNS = ("x/", "last/", "final/")
@@ -79,8 +82,8 @@ def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
     runs = [source for source in sources if source not in saved]
     every = COURSE if path.name == COLLAPSES.name else RISE
     kept = dict.fromkeys(sweeps_of_collapse(), every)
-    found = [read(saved)] if saved else []
-    found += [compact(read(runs), POINTS, kept)] if runs else []
+    found = [read_sources(saved)] if saved else []
+    found += [compact(read_sources(runs), POINTS, kept)] if runs else []
     reading = joined(found)
     records = tuple(small(one, kept.get(one.facts.sweep, ())) for one in reading.records)
     # A grid may be trained in parts, of which each lacks the jobs of the others.
@@ -92,14 +95,36 @@ def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
             f"{len(unfinished)} runs did not finish, such as {unfinished.iloc[0]}: go on with "
             "their sweep (make sweep), or leave them out of the sources"
         )
-    good = tables
-    for registry in read_registries():
-        good, _ = gated(registry, good)
+    stopped = stopped_by_gates(cells(tables))
+    good, weak = (
+        of_runs(tables, tables.runs["run"].isin(stopped) == is_weak) for is_weak in (False, True)
+    )
     save_small(good, path)
-    weak = without(tables, {*good.runs["run"]})
     if len(weak.runs):
         save_small(weak, weak_of(path))
     return good
+
+
+def stopped_by_gates(selection: Selection) -> set[str]:
+    """The runs that the gates of some file of claims leave out."""
+    good = selection
+    for registry in read_registries():
+        good, _ = gated(registry, good)
+    before, after = (
+        {str(member.row["run"]) for cell in one.cells for member in cell.members.values()}
+        for one in (selection, good)
+    )
+    return before - after
+
+
+def of_runs(tables: Tables, is_kept: pd.Series[bool]) -> Tables:
+    """The tables of some of their runs."""
+    names = tables.runs.loc[is_kept, "run"]
+    points, versions, runs = (
+        frame[frame["run"].isin(names)].reset_index(drop=True)
+        for frame in (tables.points, tables.versions, tables.runs)
+    )
+    return replace(tables, points=points, versions=versions, runs=runs)
 
 
 def save_small(tables: Tables, path: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from rlhf_lab.runs.trackers.console import counted
-from rlhf_lab_analysis.benchmark.claims import open_lines, power_text
+from rlhf_lab_analysis.benchmark.claims import open_lines, verdicts_text
 from rlhf_lab_analysis.benchmark.crossed import HEAD as CROSSED_HEAD
 from rlhf_lab_analysis.benchmark.crossed import crossed_rows
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
@@ -23,7 +21,7 @@ from rlhf_lab_analysis.publication_tables.results import results
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.table import Tables
 
-HEAD = ("claim", "source", "setting", "verdict", "difference", "interval", "power", "runs")
+HEAD = ("claim", "source", "setting", "effect", "verdict", "interval", "expected", "runs")
 
 
 def page(
@@ -83,10 +81,10 @@ def row(one: Decision) -> tuple[str, ...]:
         made.claim,
         made.source,
         made.setting,
-        str(made.verdict),
         made.evidence,
+        str(made.verdict),
         one.family,
-        power_text(one),
+        one.expected,
         made.runs,
     )
 
@@ -104,14 +102,6 @@ def distinct_text(selection: Selection) -> str:
         f"{twice} have the settings and the seeds of another one, in a second sweep, and count "
         "once in every comparison."
     )
-
-
-def verdicts_text(every: Sequence[Decision]) -> str:
-    """How many verdicts there are of each kind."""
-    counts = Counter(one.answer.verdict for one in every)
-    kinds = ", ".join(f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict])
-    share = counts[Verdict.cannot_tell] / max(1, len(every))
-    return f"{counted(len(every), 'verdict')}: {kinds} ({100 * share:.0f}% cannot tell)."
 
 
 def power_sentence(every: Sequence[Decision]) -> str:
@@ -141,7 +131,7 @@ def undecided(every: Sequence[Decision], found: Sequence[Decisions]) -> list[str
 def waiting(found: Sequence[Decisions]) -> list[str]:
     """Claims without runs, and what is expected of sweeps that take a GPU."""
     lines = [
-        f"- {claim.row['text']} ({claim.source}): `make sweep SWEEP={claim.row['sweep']}`"
+        f"- {claim.row['text']} ({claim.source}): `{claim.making}`"
         for decisions in found
         for claim in decisions.waiting
     ]

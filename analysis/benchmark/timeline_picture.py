@@ -16,9 +16,9 @@ from rlhf_lab.runs.timeline import LaneSpan
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.figures.round_seconds import sums_of
-from rlhf_lab_analysis.figures.style import METADATA, on_paper
-from rlhf_lab_analysis.figures.timelines import PHASES, concurrent, consecutive
+from rlhf_lab_analysis.plots.round_seconds import sums_of
+from rlhf_lab_analysis.plots.style import METADATA, Style, on_paper
+from rlhf_lab_analysis.plots.timelines import PHASES, concurrent, consecutive
 
 SWEEP, MODEL, MODES = "sync_async_nano", "nano_s", ("sync", "async")
 # Rounds of sync that fill the picture; of async so many are laid out, and those in view are drawn.
@@ -129,7 +129,7 @@ def draw_bar(axes: Axes, row: int, span: LaneSpan) -> None:
 
 def write_timeline_picture(selection: Selection, path: Path) -> Path:
     """Write the picture as PNG; equal tables give equal bytes."""
-    with on_paper():
+    with on_paper(Style()):
         picture = timeline_picture(selection)
         picture.savefig(path, dpi=DPI, metadata=METADATA["png"])
     return path

@@ -17,10 +17,9 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.conditions import LETTERS
 from rlhf_lab_analysis.sources.record import look_up
 from rlhf_lab_analysis.statistics.curves import RunCurve, curve_of
+from rlhf_lab_analysis.tables.differing import JUDGED
 from rlhf_lab_analysis.tables.group_checks import compared_settings
 
-# Which versions are judged, and where: nothing of it changes the training.
-JUDGED = ("eval.snapshots", "eval.every", "eval.device")
 Key: TypeAlias = tuple[str, str, str]
 Seeds: TypeAlias = tuple[int, int]
 

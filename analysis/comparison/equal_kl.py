@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.statistics.curves import RunCurve, areas
-from rlhf_lab_analysis.statistics.frontiers import frontier_of
+from rlhf_lab_analysis.statistics.curves import RunCurve, areas, frontier_of
 
 
 @dataclass(frozen=True)

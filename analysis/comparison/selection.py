@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from rlhf_lab_analysis.tables.table import Tables
 
 # What a run is missing that was cut short is its end, by which it would be compared.
 ENDED = ("finished", "unknown")
+GOING_ON = ("running", "paused", "interrupted")
 KEY = ["sweep", "env_id", "condition"]
 
 
@@ -46,14 +47,15 @@ class Selection:
         return sorted({cell.parts[part] for cell in self.cells if cell.parts.get(part) is not None})
 
 
-def cells(tables: Tables, unjudged: bool = False) -> Selection:
+def cells(tables: Tables, unjudged: bool = False, unfinished: bool = False) -> Selection:
     """The conditions of these tables with the runs that count. unjudged: runs without a judged
-    version, and those without rounds, count too.
+    version, and those without rounds, count too. unfinished: runs that have not ended count too.
 
     A run does not count if it did not finish, has no seed, was judged at no version, lost its
     rounds, or its condition and seed are there already; `left_out` has the reason.
     """
     left_out: list[str] = []
+    states = (*ENDED, *GOING_ON) if unfinished else ENDED
     versions = labelled(tables.versions, "")
     rows = {str(run): frame for run, frame in versions.groupby("run")}
     finals = {str(run): frame for run, frame in labelled(tables.versions, LAST).groupby("run")}
@@ -68,7 +70,7 @@ def cells(tables: Tables, unjudged: bool = False) -> Selection:
     for (sweep, env, condition), group in tables.runs.groupby(KEY, sort=True, dropna=False):
         members: dict[Seeds, Member] = {}
         for row in (records[place] for place in group.index):
-            if reason := why_not(row, rows, recorded, members):
+            if reason := why_not(row, rows, recorded, members, states):
                 left_out.append(f"left out: {row['place']} ({reason})")
             else:
                 run = str(row["run"])
@@ -98,11 +100,12 @@ def why_not(
     rows: Mapping[str, pd.DataFrame],
     recorded: Mapping[str, pd.DataFrame],
     members: Mapping[Seeds, Any],
+    states: Sequence[str],
 ) -> str:
     """Why a run does not count; empty if it does."""
     checks: tuple[tuple[Callable[[], bool], str], ...] = (
         (lambda: row.get("role") == TUNING, "it tuned a search: its seed chose the setting"),
-        (lambda: row["state"] not in ENDED, f"its state is {row['state']}"),
+        (lambda: row["state"] not in states, f"its state is {row['state']}"),
         (lambda: bool(pd.isna(row["seed"])), "it has no seed"),
         (lambda: str(row["run"]) not in rows, "no version of it was judged"),
         (lambda: has_lost_rounds(row, recorded), "none of its rounds is there"),

@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.statistics.boundary import slope_of
+from rlhf_lab_analysis.statistics.boundary import (
+    Trial,
+    grid_of,
+    reason_against,
+    slope_of,
+    thresholds_of,
+)
 from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_times
 from rlhf_lab_analysis.statistics.crossings import Times
 from rlhf_lab_analysis.statistics.curves import RunCurve
 from rlhf_lab_analysis.statistics.results import Basis, Estimate, Options
-from rlhf_lab_analysis.statistics.stability_grid import (
-    Trial,
-    grid_of,
-    reason_against,
-    thresholds_of,
-)
 from rlhf_lab_analysis.words import UPDATES
 
 REWARD = "reward/mean"

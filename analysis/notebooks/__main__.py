@@ -1,6 +1,6 @@
-"""Write notebooks, with outputs, from their scripts.
+"""Run notebooks: write them with outputs into a folder, and without outputs beside their scripts.
 
-python -m rlhf_lab_analysis.notebooks [NAME ...]
+python -m rlhf_lab_analysis.notebooks [NAME ...] [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     command = argparse.ArgumentParser(
         prog="python -m rlhf_lab_analysis.notebooks",
-        description="Run the scripts of notebooks and write them with outputs as .ipynb files.",
+        description="Run notebooks and write them with outputs.",
     )
     add = command.add_argument
     add("names", nargs="*", metavar="NAME", help="these notebooks alone, such as figure_3 (all)")
+    add("--out", type=Path, default=Path("notebooks"), help="folder (default: notebooks)")
+    add("--plain", action="store_true", help="only write those beside the scripts, which runs none")
     add("--list", action="store_true", help="list the names of all notebooks")
     return command
 
@@ -43,8 +45,9 @@ def chosen(names: Sequence[str]) -> list[Path]:
 
 def run(options: argparse.Namespace, console: Console) -> None:
     """List the notebooks, or write those that are named."""
+    folder = None if options.plain else options.out
     for script in chosen(options.names):
-        console.print(script.stem if options.list else f"wrote {write(script)}")
+        console.print(script.stem if options.list else f"wrote {write(script, folder)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,14 +22,17 @@
 # `view.tables("runs/mine")` reads runs of your own.
 
 # %%
+import numpy as np
+from rliable import metrics
+from scipy import stats
+
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.statistics.aggregates import aggregates
-from rlhf_lab_analysis.statistics.contrasts import in_pairs
+from rlhf_lab_analysis.statistics.contrasts import in_pairs, p_value
+from rlhf_lab_analysis.statistics.decisions import Shows
 from rlhf_lab_analysis.statistics.equivalence import equivalence, points
-from rlhf_lab_analysis.statistics.exact import paired_tests
-from rlhf_lab_analysis.statistics.improvement import probability_of_improvement
-from rlhf_lab_analysis.statistics.planning import more_seeds
+from rlhf_lab_analysis.statistics.power import Aim, least
 from rlhf_lab_analysis.statistics.results import Method, Options
 
 runs = view.tables()
@@ -67,11 +70,20 @@ view.lines(*(f"{name}: {found['mean'].text()}" for name, found in means.items())
 
 # %% [markdown]
 # Two conditions that share seeds are compared in pairs; here the first two of them that do.
+# The p by flipped signs is scipy's.
 
 # %%
 first, second = view.first_pair(compared)
 contrast = in_pairs(first.scores("gold/win_rate"), second.scores("gold/win_rate"))
-view.lines(first.condition, second.condition, str(paired_tests(contrast)))
+(by_seed,) = contrast.parts
+by_signs = stats.permutation_test(
+    (by_seed,), np.mean, permutation_type="samples", n_resamples=9999, rng=0
+).pvalue
+view.lines(
+    first.condition,
+    second.condition,
+    f"{len(by_seed)} pairs: p = {p_value(contrast):.3f} by t, {by_signs:.3f} by flipped signs",
+)
 
 # %% [markdown]
 # Are they equal within 2 points? Which is better in a run, and how often? How many seeds
@@ -82,13 +94,17 @@ verdict = equivalence(contrast, points(2))
 view.lines(verdict.text, verdict.difference.text(), *verdict.warnings)
 
 # %%
-both = [[*one.scores("gold/win_rate").values()] for one in (first, second)]
-chance = probability_of_improvement({first.env: both[0]}, {first.env: both[1]}, Options())
-view.lines(chance.text(), *chance.warnings)
+both = [np.array([[*one.scores("gold/win_rate").values()]]).T for one in (first, second)]
+chance = metrics.probability_of_improvement(*both)
+view.lines(f"a run of the first has the higher win-rate with probability {chance:.2f}")
 
 # %%
-enough = more_seeds(contrast, half_width=0.02)
-view.lines(f"{enough.more} more seeds for a difference to 2 points", *enough.warnings)
+spread = float(np.std(by_seed, ddof=1))
+plan = "no seed differs from another: there is no spread to plan with"
+if spread:
+    enough = least(Aim(Shows.equal, 0.02), spread, wanted=0.8, conditions=1)
+    plan = f"{enough} seeds show with power 0.8 that two equal conditions are within 2 points"
+view.lines(plan)
 
 # %% [markdown]
 # The runs of PPO in one sweep as a table. All tables of all runs, in LaTeX, Markdown and CSV:

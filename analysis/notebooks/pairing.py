@@ -1,9 +1,8 @@
-"""Write notebooks, with outputs, from scripts in jupytext's percent format. Only the scripts are
-edited."""
+"""Write notebooks from scripts in jupytext's percent format: beside the script without outputs,
+and run, with outputs, into another folder. Only the scripts are edited."""
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import jupytext
 import nbformat
 
 FOLDER = Path(__file__).parent
-BENCHMARK = FOLDER.parent / "benchmark" / "tables.parquet"
 HEADER = "# ---\n# jupyter:\n"
 
 
@@ -43,18 +41,16 @@ def executed(notebook: Any) -> Any:
         if cell.cell_type == "code":
             cell["outputs"] = [one for one in cell["outputs"] if one.output_type != "stream"]
     notebook.metadata["language_info"] = {"name": "python"}
-    notebook.metadata["tables_sha256"] = tables_digest()
     return notebook
 
 
-def tables_digest() -> str:
-    """Of the tracked tables that stored outputs show."""
-    return hashlib.sha256(BENCHMARK.read_bytes()).hexdigest()
-
-
-def write(script: Path) -> Path:
-    """Write the notebook beside its script, with outputs; returns its path."""
-    path = script.with_suffix(".ipynb")
-    text = nbformat.writes(executed(notebook_of(script)))
-    path.write_text(f"{text}\n", encoding="utf-8")
+def write(script: Path, folder: Path | None) -> Path:
+    """Write the notebook beside its script, and where a folder is given, run it and write it with
+    outputs into that one; returns the last path."""
+    notebook, path = notebook_of(script), script.with_suffix(".ipynb")
+    path.write_text(f"{nbformat.writes(notebook)}\n", encoding="utf-8")
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / path.name
+        path.write_text(f"{nbformat.writes(executed(notebook))}\n", encoding="utf-8")
     return path

@@ -21,7 +21,9 @@ from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.questions import answers_of, questions
 from rlhf_lab_analysis.comparison.selection import cells
-from rlhf_lab_analysis.figures.catalogue import FIGURES, draw
+from rlhf_lab_analysis.plots.command import plot, selection_of
+from rlhf_lab_analysis.plots.panels import Form
+from rlhf_lab_analysis.plots.paper import paper_figure
 from rlhf_lab_analysis.publication_tables.escapes import markdown
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
 from rlhf_lab_analysis.publication_tables.options import TableOptions
@@ -35,6 +37,7 @@ DPI = 85
 # Colours of a stored picture: enough for lines and letters, at a third of the bytes.
 COLOURS = 96
 ENDS = ("final/gold/win_rate", "final/accuracy/mean", "final/kl/sft_k1", "x/updates")
+ELSEWHERE = "**Claims of other questions compare these runs**: `rlhf-lab claims RUNS` lists them."
 ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~$-])")
 
 
@@ -144,32 +147,16 @@ def first_pair(compared: Sequence[Cell]) -> tuple[Cell, Cell]:
     )
 
 
-def figures(sweep: str, runs: Tables) -> Shown:
-    """Every figure of a sweep with its caption; of those that cannot be drawn, what is missing."""
-    return joined([figure(entry.name, runs) for entry in FIGURES.values() if sweep in entry.sweeps])
-
-
-def joined(parts: Sequence[Shown]) -> Shown:
-    return Shown(
-        "\n\n".join(part.text for part in parts),
-        tuple(picture for part in parts for picture in part.pictures),
-    )
-
-
 def figure(name: str, runs: Tables) -> Shown:
-    """A figure with its caption and warnings, or what its runs lack."""
-    try:
-        drawn = draw(name, runs)
-    except UserError as error:
-        return Shown(str(error), ((b"", f"*{markdown(str(error))}*"),))
-    title, _, rest = drawn.caption.partition(". ")
-    details = "\n".join(f"- {markdown(line)}" for line in (rest, *drawn.warnings) if line)
-    below = (
-        f'**{markdown(title)}.**\n\n<details markdown="1"><summary>Runs, seeds and warnings'
-        f"</summary>\n\n{details}\n\n</details>"
-    )
-    text = "\n".join([name, drawn.caption, *drawn.warnings])
-    return Shown(text, ((png(drawn.figure), below),))
+    """A figure of the paper with a sentence about what it shows. Raises UserError without its
+    runs."""
+    drawn = paper_figure(name, selection_of(runs, Form.ends))
+    return Shown(f"{name}\n{drawn.sentence}", ((png(drawn.figure), markdown(drawn.sentence)),))
+
+
+def plotted(runs: Tables, **options: Any) -> Shown:
+    """A figure of `rlhf_lab.plot` with its options."""
+    return Shown("", ((png(plot(runs, **options)), ""),))
 
 
 def png(made: Figure) -> bytes:
@@ -192,25 +179,24 @@ def table(name: str, runs: Tables, options: TableOptions | None = None) -> Shown
 
 def answer(question: str, runs: Tables, options: Criteria | None = None) -> Shown:
     """The verdicts of a question on these runs, claim by claim, or which runs it needs."""
-    chosen = [one for one in questions() if one.text == question]
-    if not chosen:
-        known = "; ".join(one.text for one in questions())
-        raise UserError(f"no question {question!r}: choose one of {known}")
-    found = answers_of(cells(runs), options or Criteria(), chosen)
-    lines = [line for one in found.every for line in answer_lines(one)]
+    texts = [one.text for one in questions()]
+    if question not in texts:
+        raise UserError(f"no question {question!r}: choose one of {'; '.join(texts)}")
+    found = answers_of(cells(runs), options or Criteria())
+    lines = [line for one in found.every if one.question == question for line in answer_lines(one)]
     lines += [
         f"{markdown(one.question)} {one.reason} To make them: {one.needs}."
         for one in found.unanswered
+        if one.question == question
     ]
-    return Shown("\n".join(lines))
+    return Shown("\n".join(lines) or ELSEWHERE)
 
 
 def answer_lines(one: Answer) -> list[str]:
-    """A claim, its verdict, the numbers and the runs that it stands on."""
-    numbers = "; ".join(f"{number.label}: {number.text}" for number in one.numbers)
+    """The effect, the verdict, the claim and the runs that it stands on."""
     return [
-        f"- **{one.verdict}**: {markdown(one.claim)} ({markdown(one.source)}, tested at "
-        f"{markdown(one.setting)})",
-        *(f"    - {markdown(text)}" for text in (one.evidence, numbers, one.runs) if text),
+        f"- {markdown(one.evidence)} **{one.verdict}**: {markdown(one.claim)} "
+        f"({markdown(one.source)}, tested at {markdown(one.setting)})",
+        f"    - {markdown(one.runs)}",
         *(f"    - warning: {markdown(text)}" for text in one.warnings),
     ]

@@ -22,9 +22,9 @@ from rlhf_lab_analysis.publication_tables.naming import ConditionColumns, key
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.ranges import unique
 from rlhf_lab_analysis.shown_runs import runs_text, seeds_of
-from rlhf_lab_analysis.statistics.contrasts import difference, matched
+from rlhf_lab_analysis.statistics.contrasts import difference, matched, p_value
 from rlhf_lab_analysis.statistics.decisions import Shows, options_of
-from rlhf_lab_analysis.statistics.equivalence import equivalence, tails_of
+from rlhf_lab_analysis.statistics.equivalence import equivalence
 from rlhf_lab_analysis.tables.table import Tables
 from rlhf_lab_analysis.words import WIN_RATE
 
@@ -145,8 +145,7 @@ def one_difference(
     seeds = f"{len(contrast.parts[0])} pairs"
     if not contrast.is_paired:
         seeds = " and ".join(str(len(part)) for part in contrast.parts)
-    tails = tails_of(contrast)
-    p = min(1.0, 2 * min(tails.more_than(0), tails.less_than(0)))
+    p = p_value(contrast)
     return Difference(
         pair,
         table_entry(estimate, metric.digits),

@@ -11,7 +11,7 @@ from rlhf_lab_analysis.ranges import unique
 from rlhf_lab_analysis.shown_runs import runs_text, seeds_of
 from rlhf_lab_analysis.tables.table import Tables
 
-COLUMNS = ("claim", "by", "tested at", "verdict", "reason", "numbers", "runs")
+COLUMNS = ("claim", "by", "tested at", "effect", "verdict", "runs")
 
 
 def verdicts(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
@@ -22,9 +22,8 @@ def verdicts(_: Tables, selection: Selection, options: TableOptions) -> list[Pub
             one.claim,
             one.source,
             one.setting,
-            str(one.verdict),
             one.evidence,
-            "; ".join(f"{number.label}: {number.text}" for number in one.numbers),
+            str(one.verdict),
             one.runs,
         )
         for one in answers.every

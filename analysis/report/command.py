@@ -11,7 +11,7 @@ from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.packages.option import add_with, beside
 from rlhf_lab_analysis.report.make import Options, html, size_text
 from rlhf_lab_analysis.sources.record import Reading
-from rlhf_lab_analysis.tables.gather import read
+from rlhf_lab_analysis.tables.readers import read_sources
 from rlhf_lab_analysis.tables.table import Tables, make_tables
 
 
@@ -32,7 +32,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_with(parser)
     add("--no-texts", action="store_true", help="leave samples of prompts and responses out")
-    add("--cache", type=Path, help="folder to keep what wandb's server sent")
 
 
 def check(given: argparse.Namespace) -> None:
@@ -49,7 +48,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     """Write the page and print what is in it."""
     check(given)
     with console.phase("reading the runs"):
-        reading = read(given.sources, cache=given.cache)
+        reading = read_sources(given.sources)
         tables = make_tables(reading, by=given.by)
     with console.phase("making the page"):
         text = page(given, reading, tables)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlhf_lab_analysis.comparison.cell import Cell, Key
@@ -12,12 +12,13 @@ from rlhf_lab_analysis.comparison.registry.comparisons import chosen_by, pairs
 from rlhf_lab_analysis.comparison.registry.questions import Answers, claim_named
 from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.rounding import number_text
+from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.words import WALL, is_share, label
 
 MOST = 3
-# Claims of any runs.
-EQUAL, FASTER = "async_costs_nothing", "async_is_faster"
-ONE_SEED = "one seed: no interval"
+# The claim of any runs whose conditions they are, within one sweep.
+FASTER = "async_is_faster"
+UNDECIDED = "whether async needs less wall-clock than sync is not decided"
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Headline:
 
 def headlines(selection: Selection, answers: Answers, criteria: Criteria) -> list[Headline]:
     """One for each setting that has sync and async, three at most, those of most seeds first."""
-    claim = claim_named(EQUAL)
+    claim = claim_named(FASTER)
     compared = sorted(
-        (pair for pair, *_ in pairs(claim, chosen_by(claim, selection))),
+        ((sync, ahead) for (ahead, sync), *_ in pairs(claim, chosen_by(claim, selection))),
         key=lambda pair: -len({*pair[0].seeds} & {*pair[1].seeds}),
     )
     found = [headline(*pair, answers, criteria) for pair in compared]
@@ -44,22 +45,30 @@ def headlines(selection: Selection, answers: Answers, criteria: Criteria) -> lis
 
 
 def headline(sync: Cell, ahead: Cell, answers: Answers, criteria: Criteria) -> Headline | None:
-    """None where a run has no wall-clock."""
+    """The words of the claim on wall-clock that compares these two; None where a run has none."""
     if not (sync.has(WALL) and ahead.has(WALL)):
         return None
-    seconds = mean(sync.at_end(WALL)), mean(ahead.at_end(WALL))
     keys = (sync.key, ahead.key)
-    decided = [one for one in answers.every if {*one.conditions} == {*keys}]
-    faster = claim_named(FASTER).row["text"]
-    found = next((one for one in decided if one.claim == faster), None)
-    ratio = found.numbers[0].estimate.point if found else seconds[0] / seconds[1]
-    numbers = found.numbers[0].text if found else f"{ratio:.2f} times, {reason(sync, ahead)}"
-    texts = [f"wall-clock {number_text(seconds[1])} s against {number_text(seconds[0])} s"]
+    decided = [one for one in answers.decided if {*one.answer.conditions} == {*keys}]
+    found = next((one.answer for one in decided if one.claim.measure.name == "wall_clock"), None)
+    common = sorted({*sync.seeds} & {*ahead.seeds})
+    seconds = [mean(one.at_end(WALL), common or one.seeds) for one in (ahead, sync)]
+    if found is None:
+        ratio = seconds[1] / seconds[0]
+        text, interval = speed_text(ratio), f"{ratio:.2f} times, {reason(len(common))}"
+    else:
+        text, interval = speed_text(found.numbers[0].estimate.point), found.numbers[0].text
+        text = UNDECIDED if found.verdict is Verdict.cannot_tell else text
+    took = " against ".join(f"{number_text(one)} s" for one in seconds)
+    texts = [f"wall-clock {took}"]
     if sync.has(criteria.quality) and ahead.has(criteria.quality):
         texts.append(quality_text(sync, ahead, criteria))
-    texts += [f"{one.verdict}: {one.claim.rstrip('.')}" for one in decided]
+    texts += [
+        f"{one.answer.evidence} {one.answer.verdict}: {one.answer.claim.rstrip('.')}"
+        for one in decided
+    ]
     where = sync.title(("algo", "model", "task", "updates_per_round")) or sync.env
-    return Headline(where, speed_text(ratio), f"sync / async: {numbers}", texts, keys)
+    return Headline(where, text, f"sync / async: {interval}", texts, keys)
 
 
 def speed_text(ratio: float) -> str:
@@ -78,11 +87,12 @@ def quality_text(sync: Cell, ahead: Cell, criteria: Criteria) -> str:
     return f"{text} ({100 * (ends[0] - ends[1]):+.1f} points)"
 
 
-def reason(sync: Cell, ahead: Cell) -> str:
+def reason(common: int) -> str:
     """Why the ratio has no interval."""
-    common = set(sync.seeds) & set(ahead.seeds)
-    return ONE_SEED if len(common) == 1 else f"{len(common)} common seeds: no interval"
+    return "one seed: no interval" if common == 1 else f"{common} common seeds: no interval"
 
 
-def mean(by_seed: dict[int, float]) -> float:
-    return math.fsum(by_seed.values()) / len(by_seed)
+def mean(by_seed: Mapping[int, float], seeds: Sequence[int] | None = None) -> float:
+    """Over all seeds, or some of them."""
+    values = [by_seed[seed] for seed in by_seed if seeds is None or seed in seeds]
+    return math.fsum(values) / len(values)

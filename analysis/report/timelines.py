@@ -30,8 +30,8 @@ from rlhf_lab.runs.timeline_colours import phase_colours
 from rlhf_lab.runs.timeline_svg import chart
 from rlhf_lab.runs.virtual_timeline import read_virtual_spans
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.figures.round_seconds import COLUMNS, sums_of
-from rlhf_lab_analysis.figures.timelines import measured_lanes
+from rlhf_lab_analysis.plots.round_seconds import COLUMNS, sums_of
+from rlhf_lab_analysis.plots.timelines import measured_lanes
 from rlhf_lab_analysis.report.groups import Group
 from rlhf_lab_analysis.rounding import number_text
 from rlhf_lab_analysis.words import VIRTUAL

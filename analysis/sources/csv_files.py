@@ -15,7 +15,7 @@ from typing import Any
 from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab_analysis.sources.axes import AXES, GLOBAL_STEP
 from rlhf_lab_analysis.sources.axes import STEP as X_STEP
-from rlhf_lab_analysis.sources.damage import csv_table, read_or_report
+from rlhf_lab_analysis.sources.damage import csv_table, parsed, read_or_report
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.history import wandb_facts
 from rlhf_lab_analysis.sources.record import (
@@ -121,16 +121,6 @@ def as_row(row: Mapping[str, str]) -> Row:
         number = cell(value)
         found[key] = value if isinstance(number, str) or scale == 1.0 else number * scale
     return flat(found)
-
-
-def parsed(text: str) -> int | float | str:
-    """A number, or the text."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def changed(rows: Sequence[Mapping[str, str]], run: str, path: Path) -> tuple[Finding, ...]:

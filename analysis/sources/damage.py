@@ -66,6 +66,16 @@ def csv_table(path: Path) -> CsvTable:
     return table
 
 
+def parsed(text: str) -> int | float | str:
+    """A number, or the text."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def decode_text(data: bytes, path: Path) -> str:
     """Text in UTF-8, with or without a mark of that at its start."""
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlhf_lab_analysis.sources.axes import GLOBAL_STEP
-from rlhf_lab_analysis.sources.record import Cell, Facts, Row, as_seed, flat, look_up, whole
+from rlhf_lab_analysis.sources.record import Cell, Facts, Row, as_seed, flat, look_up
 
 STEP = "_step"
 # What wandb adds for itself.
@@ -40,21 +40,6 @@ def as_evaluation(row: Row) -> dict[str, Cell]:
         name: name.replace(EVAL_SAMPLE, SAMPLE, 1) for name in kept if name.startswith(EVAL_SAMPLE)
     }
     return {"label": "", **{names.get(name, name): value for name, value in kept.items()}}
-
-
-def merge_histories(parts: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
-    """The history of a run over several files, oldest first: of a step that a resumed run logged
-    again, the last row counts."""
-    rows: dict[int, Mapping[str, Any]] = {}
-    for part in parts:
-        for row in part:
-            step = whole(row.get(STEP))
-            if step is None:
-                step = len(rows)
-                while step in rows:
-                    step += 1
-            rows[step] = row
-    return [rows[step] for step in sorted(rows)]
 
 
 def wandb_facts(config: Mapping[str, Any], rows: Sequence[Row], **known: Any) -> Facts:

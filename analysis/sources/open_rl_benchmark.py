@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.reading import Unreadable, checked, file_size, parse_json
-from rlhf_lab_analysis.sources.damage import CsvTable, csv_table, read_or_report
+from rlhf_lab_analysis.sources.damage import CsvTable, csv_table, parsed, read_or_report
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.history import split_history, wandb_facts
 from rlhf_lab_analysis.sources.record import Reading, Record, Source, joined
 
 BESIDE = ("-journal", "-wal", "-shm")
-DATABASE, TABLE, FACTS = "offline.sqlite", "run_df.csv", "run.json"
 # In run_df.csv a value that was never logged is empty, and NaN is written out.
-
-
+DATABASE, TABLE, FACTS = "offline.sqlite", "run_df.csv", "run.json"
 # What is read of a run, beside its id.
 NEEDED = ("name", "state", "username", "project", "entity", "config")
 
@@ -103,15 +101,3 @@ def record_of(
 def curve(table: CsvTable) -> list[dict[str, Any]]:
     """The rows of a run's history. The column without a name is the row's number."""
     return [{name: parsed(text) for name, text in row.items() if name} for _, row in table.rows]
-
-
-def parsed(text: str) -> Any:
-    """A number, or the text."""
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text

@@ -46,7 +46,6 @@ class Facts:
     planned_rounds: rounds it was to make. step: name of the axis that its source counts in.
     machine: the one that its seconds were measured on. kernels: the CPU kernels that computed it.
     precision: the devices and types of numbers that it was computed with.
-    legend: its name in the filter that selected it.
     """
 
     state: str = "unknown"
@@ -67,7 +66,6 @@ class Facts:
     machine: str = ""
     kernels: str = ""
     precision: str = ""
-    legend: str = ""
 
 
 @dataclass(frozen=True)

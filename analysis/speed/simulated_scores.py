@@ -12,7 +12,7 @@ from rlhf_lab_analysis.statistics.aggregates import iqm
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.bootstrap import Statistic, Weights
 from rlhf_lab_analysis.statistics.results import OF_ANY_NUMBER, Method
-from rlhf_lab_analysis.statistics.scores import Resampling, Scores
+from rlhf_lab_analysis.statistics.scores import Scores
 
 IQM_TASKS = 4
 # How far tasks lie apart, in standard deviations of a seed.
@@ -58,7 +58,7 @@ def means(values_SM: Floats) -> Statistic:
 
 def iqms(values_TSM: Floats) -> Statistic:
     """The IQM over tasks and seeds of each of M simulations."""
-    scores = Scores("simulated", tuple(values_TSM), Resampling.seeds_within_tasks)
+    scores = Scores("simulated", tuple(values_TSM))
 
     def statistic(weights: Weights) -> Floats:
         return iqm(scores, scores.pooled(weights))

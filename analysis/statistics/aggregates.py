@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -12,7 +11,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.arrays import Floats, require_finite
 from rlhf_lab_analysis.statistics.bootstrap import Interval, Weights, interval
 from rlhf_lab_analysis.statistics.results import Band, Estimate, Method, Options
-from rlhf_lab_analysis.statistics.scores import Given, Resampling, Scores, scores_of
+from rlhf_lab_analysis.statistics.scores import Given, Scores, scores_of
 
 # Scores and weights_NR, how often each score counts, to a number of each frame: (R, F).
 Aggregate: TypeAlias = Callable[[Scores, Floats], Floats]
@@ -45,34 +44,31 @@ def median(scores: Scores, weights_NR: Floats) -> Floats:
     return np.asarray(np.median(task_means(scores, weights_NR), axis=0))
 
 
-def optimality_gap(scores: Scores, weights_NR: Floats, gamma: float = 1.0) -> Floats:
-    """How far scores, cut at gamma, stay below it, a mean over tasks of means over seeds."""
-    return np.asarray(gamma - mean_of(scores, weights_NR, np.minimum(scores.values_NF, gamma)))
+def optimality_gap(scores: Scores, weights_NR: Floats) -> Floats:
+    """How far scores, cut at 1, stay below it, a mean over tasks of means over seeds."""
+    return np.asarray(1 - mean_of(scores, weights_NR, np.minimum(scores.values_NF, 1)))
 
 
 def iqm(scores: Scores, weights_NR: Floats) -> Floats:
-    """The mean of the middle half of all scores of all tasks, pooled.
+    """The mean of the middle half of the scores of all tasks, in which each task weighs alike.
 
-    Of N scores int(N / 4) are cut at each end, as scipy.stats.trim_mean and rliable do.
+    Of a weight of N scores int(N / 4) is cut at each end. Where tasks have equally many seeds these
+    are whole scores, as of scipy.stats.trim_mean and rliable. Where they have not, pooled scores
+    would compare the mix of tasks instead of conditions.
     """
     total_R = weights_NR.sum(axis=0)
+    seeds_NR = np.repeat(scores.seeds_TR(weights_NR), scores.seeds, axis=0)
+    even_NR = weights_NR * (total_R / len(scores.tasks) / seeds_NR)
     cut_R = np.floor(TRIMMED * total_R)
     columns = []
     for values_N, order_N in zip(scores.values_NF.T, scores.order_FN, strict=True):
-        # How many of the smallest scores up to each one lie in the middle half, and the cut ones.
-        reached_NR = np.cumsum(weights_NR[order_N], axis=0)
+        # What of the smallest scores up to each one lies in the middle half, and the cut part.
+        reached_NR = np.cumsum(even_NR[order_N], axis=0)
         np.clip(reached_NR, cut_R, total_R - cut_R, out=reached_NR)
         ordered_N = values_N[order_N]
         falls_N = np.append(-np.diff(ordered_N), ordered_N[-1])
         columns.append(falls_N @ reached_NR - cut_R * ordered_N[0])
     return np.asarray(np.stack(columns, axis=1) / (total_R - 2 * cut_R)[:, None])
-
-
-def gap_at(gamma: float) -> Aggregate:
-    """The optimality gap at a score other than 1. Raises UserError if it is not finite."""
-    if not np.isfinite(gamma):
-        raise UserError(f"gamma={gamma}: pass the score at which nothing is left to gain")
-    return partial(optimality_gap, gamma=gamma)
 
 
 MEASURES: Mapping[str, Aggregate] = {
@@ -89,8 +85,6 @@ def warnings_of(name: str, scores: Scores, options: Options) -> tuple[str, ...]:
     total = sum(scores.seeds)
     if name == "iqm" and int(TRIMMED * total) == 0:
         found.append(f"the IQM of {total} scores cuts none: it is their mean")
-    if name == "iqm" and len(set(scores.seeds)) > 1:
-        found.append("the IQM pools scores, so that tasks with more seeds weigh more")
     if name == "median" and len(scores.tasks) == 1:
         found.append("the median over 1 task is its mean")
     if name == "median" and len(scores.tasks) > 1 and options.method is not Method.percentile:
@@ -105,14 +99,13 @@ def intervals(scores: Scores, measures: Sequence[Aggregate], options: Options) -
         weights_NR = scores.pooled(weights)
         return np.concatenate([measure(scores, weights_NR) for measure in measures], axis=1)
 
-    return interval(statistic, scores.units, options, "aggregate", scores.name)
+    return interval(statistic, scores.seeds, options, "aggregate", scores.name)
 
 
 def aggregates(
     conditions: Mapping[str, Given],
     options: Options,
     measures: Mapping[str, Aggregate] = MEASURES,
-    resampling: Resampling = Resampling.seeds_within_tasks,
 ) -> dict[str, dict[str, Estimate]]:
     """For each condition, each measure of its scores_ST with its interval.
 
@@ -120,7 +113,7 @@ def aggregates(
     """
     found = {}
     for name, given in conditions.items():
-        scores = scores_of(name, given, resampling)
+        scores = scores_of(name, given)
         if scores.tasks[0].shape[1] > 1:
             raise UserError(f"{name} has scores of several frames: pass those of one")
         made = intervals(scores, list(measures.values()), options)
@@ -145,7 +138,6 @@ def aggregate_curves(
     grid_F: Sequence[float],
     options: Options,
     measure: str = "iqm",
-    resampling: Resampling = Resampling.seeds_within_tasks,
 ) -> dict[str, Band]:
     """Sample-efficiency curves: a measure of scores_STF at each point of a common grid.
 
@@ -156,7 +148,7 @@ def aggregate_curves(
     grid = require_finite("grid", list(grid_F), (1,))
     found = {}
     for name, given in conditions.items():
-        scores = scores_of(name, given, resampling)
+        scores = scores_of(name, given)
         if scores.tasks[0].shape[1] != len(grid):
             raise UserError(
                 f"{name} has {scores.tasks[0].shape[1]} frames for {len(grid)} points of the grid"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -42,13 +42,6 @@ def generator(seed: int, *purpose: str) -> np.random.Generator:
     """A random generator for each purpose, so that computing one result changes no other."""
     digest = hashlib.sha256("\0".join(purpose).encode()).digest()
     return np.random.default_rng([seed, *np.frombuffer(digest[:16], dtype="<u4").tolist()])
-
-
-def split_seeds(
-    first: Mapping[int, float], second: Mapping[int, float]
-) -> tuple[list[int], list[int]]:
-    """The seeds that both have, and those that only one has, in order."""
-    return sorted(set(first) & set(second)), sorted(set(first) ^ set(second))
 
 
 def same_length(**given: Floats) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from scipy import stats
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.statistics.arrays import Floats, require_finite, split_seeds
+from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.bootstrap import Statistic, Weights, interval
 from rlhf_lab_analysis.statistics.results import (
     Basis,
@@ -20,8 +21,8 @@ from rlhf_lab_analysis.statistics.results import (
     size_warnings,
 )
 
-# The score of each seed, or the scores of its tasks.
-BySeed: TypeAlias = Mapping[int, ArrayLike]
+# The score of each seed.
+BySeed: TypeAlias = Mapping[int, float]
 # The least number of common seeds for differences in pairs.
 PAIRS = 3
 
@@ -55,16 +56,15 @@ class Contrast:
 
 
 def by_seed(name: str, given: BySeed) -> dict[int, float]:
-    """The mean over tasks of each seed's scores. Raises UserError for NaN or other tasks."""
+    """The scores as numbers. Raises UserError for one that is not finite, and for none."""
     if not given:
         raise UserError(f"{name} has no seeds: pass at least two")
-    values = {
-        seed: require_finite(f"{name}[seed {seed}]", np.atleast_1d(np.asarray(score)), (1,))
-        for seed, score in given.items()
-    }
-    if len({len(scores) for scores in values.values()}) > 1:
-        raise UserError(f"{name}: seeds have different numbers of tasks; pass the same tasks")
-    return {seed: float(scores.mean()) for seed, scores in values.items()}
+    if bad := [seed for seed, score in given.items() if not math.isfinite(score)]:
+        raise UserError(
+            f"{name}[seed {bad[0]}] is {given[bad[0]]}: leave that run out, or state which score "
+            "it is to count as"
+        )
+    return {seed: float(score) for seed, score in given.items()}
 
 
 def in_pairs(first: BySeed, second: BySeed) -> Contrast:
@@ -73,15 +73,14 @@ def in_pairs(first: BySeed, second: BySeed) -> Contrast:
     Raises UserError if fewer than two are common: independent seeds go to `apart`.
     """
     ours, others = by_seed("first", first), by_seed("second", second)
-    common, odd = split_seeds(ours, others)
+    common = sorted({*ours} & {*others})
     if len(common) < 2:
         raise UserError(
             f"{len(common)} seeds are common to both (first has {sorted(ours)}, second has "
             f"{sorted(others)}): train at least 2 common ones, or compare them unpaired"
         )
     values = np.array([ours[seed] - others[seed] for seed in common])
-    notes = (f"left out of the pairs, as one condition alone has them: seeds {odd}",) if odd else ()
-    return Contrast(tuple(common), (np.sort(values),), notes)
+    return Contrast(tuple(common), (np.sort(values),), pairing_notes(ours, others, common))
 
 
 def apart(first: BySeed, second: BySeed) -> Contrast:
@@ -90,7 +89,7 @@ def apart(first: BySeed, second: BySeed) -> Contrast:
     require_seeds("first", [len(ours)])
     require_seeds("second", [len(others)])
     notes: tuple[str, ...] = ()
-    if common := split_seeds(ours, others)[0]:
+    if common := {*ours} & {*others}:
         notes = (f"{len(common)} seeds are in both: pairs would show more (in_pairs)",)
     parts = (np.sort([*ours.values()]), np.sort([*others.values()]))
     return Contrast(tuple(sorted({*ours, *others})), parts, notes)
@@ -107,14 +106,24 @@ def seeds_to_pair(first: Iterable[int], second: Iterable[int]) -> list[int]:
     return common if len(common) >= PAIRS or ours == others else []
 
 
+def pairing_notes(
+    first: Iterable[int], second: Iterable[int], paired: Sequence[int]
+) -> tuple[str, ...]:
+    """What a comparison on these pairs leaves out, or, without pairs, that it takes both as
+    independent."""
+    ours, others = sorted(first), sorted(second)
+    if not paired:
+        return (f"seeds differ ({ours}, {others}): taken as independent",)
+    odd = sorted({*ours} ^ {*others})
+    return (f"left out of the pairs, as one condition alone has them: seeds {odd}",) if odd else ()
+
+
 def matched(first: BySeed, second: BySeed) -> Contrast:
     """`in_pairs` if there are enough common seeds (`seeds_to_pair`), else `apart`. The warnings
     name the seeds that only one condition has."""
     if seeds_to_pair(first, second):
         return in_pairs(first, second)
-    made = apart(first, second)
-    notes = f"seeds differ ({sorted(first)}, {sorted(second)}): taken as independent"
-    return Contrast(made.seeds, made.parts, (notes,))
+    return replace(apart(first, second), warnings=pairing_notes(first, second, ()))
 
 
 def statistic_of(contrast: Contrast) -> Statistic:
@@ -141,25 +150,33 @@ def difference(contrast: Contrast, options: Options) -> Estimate:
     return made.estimate(name, contrast.basis(options))
 
 
+def p_value(contrast: Contrast) -> float:
+    """Two-sided p that there is no difference: Student's t in pairs, Welch's apart. Where no seed
+    differs from another it is 0, or 1 of no difference."""
+    parts = [float(part.var(ddof=1)) / len(part) for part in contrast.parts]
+    error, centre = math.sqrt(sum(parts)), abs(contrast.difference)
+    if error == 0:
+        return float(centre == 0)
+    free = [len(part) - 1 for part in contrast.parts]
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / number for part, number in zip(parts, free, strict=True)
+    )
+    return float(2 * stats.t.sf(centre / error, freedom))
+
+
 def speed_up(before: BySeed, after: BySeed, options: Options) -> Estimate:
     """The ratio before / after of geometric means of times or costs, with its interval.
 
     The interval is made for the mean log ratio, in pairs where the seeds are the same ones.
     Raises UserError for times (or costs) that are not above 0.
     """
-    logs = [logs_of(name, given) for name, given in (("before", before), ("after", after))]
+    logs = []
+    for name, given in (("before", before), ("after", after)):
+        values = by_seed(name, given)
+        if bad := [seed for seed, value in values.items() if value <= 0]:
+            raise UserError(f"{name}[seed {bad[0]}] is {values[bad[0]]}: a ratio needs more than 0")
+        logs.append({seed: math.log(value) for seed, value in values.items()})
     contrast = matched(*logs)
     made = difference(contrast, options)
     name = "paired speed-up" if contrast.is_paired else "speed-up"
-    point, low, high = (float(np.exp(value)) for value in (made.point, made.low, made.high))
-    return Estimate(name, point, low, high, made.basis)
-
-
-def logs_of(name: str, given: BySeed) -> dict[int, ArrayLike]:
-    found: dict[int, ArrayLike] = {}
-    for seed, value in given.items():
-        values = require_finite(f"{name}[seed {seed}]", np.atleast_1d(np.asarray(value)), (1,))
-        if values.min() <= 0:
-            raise UserError(f"{name}[seed {seed}] is {values.min()}: a ratio needs more than 0")
-        found[seed] = np.log(values)
-    return found
+    return replace(made.exponential, name=name)

@@ -1,4 +1,4 @@
-"""Interpolate curves of runs on a common grid, and compute the area under them."""
+"""Curves of runs: values on a common grid, the area under them, the best quality up to a KL."""
 
 from __future__ import annotations
 
@@ -54,13 +54,6 @@ def common_range(curves: Sequence[RunCurve]) -> tuple[float, float]:
     return low, high
 
 
-def common_grid(curves: Sequence[RunCurve], points: int = 20) -> Floats:
-    """Evenly spaced x within the range that all runs measured."""
-    if points < 2:
-        raise UserError(f"points={points}: a grid needs at least 2")
-    return np.linspace(*common_range(curves), points)
-
-
 def values_on_grid(curves: Sequence[RunCurve], grid_F: ArrayLike) -> Floats:
     """Each run at each point, on the straight line between measurements: scores_SF.
 
@@ -94,3 +87,20 @@ def areas(
         x = np.concatenate([[low], inside, [high]])
         found.append(np.trapezoid(np.interp(x, curve.x_P, curve.y_P), x) / (high - low))
     return np.array(found), (low, high)
+
+
+def frontier_of(name: str, kl: ArrayLike, quality: ArrayLike) -> RunCurve:
+    """The best quality that a run has at each KL or below it, in the order of KL.
+
+    Evaluations that an earlier one with less KL beats leave a level stretch. Raises UserError for
+    NaN or different lengths.
+    """
+    kl_P, quality_P = (
+        require_finite(f"{name} KL", kl, (1,)),
+        require_finite(f"{name} quality", quality, (1,)),
+    )
+    same_length(**{f"{name} KL": kl_P, f"{name} quality": quality_P})
+    order = np.lexsort((quality_P, kl_P))
+    best = np.maximum.accumulate(quality_P[order])
+    is_last = np.append(np.diff(kl_P[order]) > 0, True)
+    return RunCurve(kl_P[order][is_last], best[is_last])

@@ -41,7 +41,6 @@ class Finding(StrEnum):
     """The result of comparing a difference with a margin."""
 
     equal = "equal"
-    not_worse = "not worse"
     worse = "worse"
     better = "better"
     not_shown = "not shown"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,16 +11,7 @@ from scipy import stats
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.arrays import Floats
-from rlhf_lab_analysis.statistics.contrasts import Contrast
 from rlhf_lab_analysis.statistics.decisions import Shows, options_of
-from rlhf_lab_analysis.statistics.planning import (
-    SeedPlan,
-    least_seeds,
-    smallest_part,
-    spread_warnings,
-    variance_factors,
-    variance_of,
-)
 
 MOST_SEEDS = 10_000
 # Spreads that a sample may show, at the middles of as many equal shares of chance.
@@ -56,16 +47,6 @@ class Aim:
                 f"truth={self.truth:g}: what is claimed ({self.shows}, margin {self.margin:g}) is "
                 "not true of it, so that no number of seeds shows it"
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan(SeedPlan):
-    """Seeds with which a claim is shown with the wanted power. now: the power of the seeds that
-    there are."""
-
-    aim: Aim
-    power: float
-    now: float
 
 
 def power(aim: Aim, spread: float, seeds: int, conditions: int = 1) -> float:
@@ -122,38 +103,13 @@ def least(
     chance: Callable[[Aim, float, int, int], float] = power,
 ) -> int:
     """The least number of seeds with the wanted power, or, with `chance_of_verdict`, with that
-    chance of a verdict."""
-    return least_seeds(
-        lambda seeds: chance(aim, spread, seeds, conditions) >= wanted,
-        MOST_SEEDS,
-        "state a larger margin",
-    )
-
-
-def seeds_for(contrast: Contrast, aim: Aim, wanted: float = 0.8, level: float = 0.95) -> Plan:
-    """How many seeds show a claim with the wanted power, judged by the spread of those that there
-    are. level: of the spread's own interval.
-
-    Raises UserError for a claim that is false, and for a power that is not between 0 and 1, or that
-    needs thousands of seeds.
-    """
-    if not 0 < wanted < 1:
-        raise UserError(f"power={wanted}: pass a share between 0 and 1, such as 0.8")
-    spread = float(np.sqrt(variance_of(contrast)))
-    if spread == 0:
-        raise UserError("no seed differs from another: their spread cannot be planned with")
-    seeds, conditions = smallest_part(contrast), len(contrast.parts)
-    needed, low, high = (
-        least(aim, spread * math.sqrt(factor), wanted, conditions)
-        for factor in variance_factors(contrast, level)
-    )
-    return Plan(
-        aim=aim,
-        power=wanted,
-        seeds=seeds,
-        now=power(aim, spread, seeds, conditions),
-        needed=needed,
-        low=low,
-        high=high,
-        warnings=spread_warnings(contrast, low, high),
-    )
+    chance of a verdict. Raises UserError if seeds do not differ, or thousands do not suffice."""
+    if spread <= 0:
+        raise UserError(
+            f"spread={spread:g}: no seed differs from another, so that none can be planned"
+        )
+    seeds = range(2, MOST_SEEDS + 1)
+    found = bisect_left(seeds, wanted, key=lambda number: chance(aim, spread, number, conditions))
+    if found == len(seeds):
+        raise UserError(f"more than {MOST_SEEDS} seeds are needed: state a larger margin")
+    return seeds[found]

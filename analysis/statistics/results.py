@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -106,6 +107,12 @@ class Estimate:
     @property
     def half_width(self) -> float:
         return (self.high - self.low) / 2
+
+    @property
+    def exponential(self) -> Estimate:
+        """The estimate of a logarithm as that of its number."""
+        point, low, high = (math.exp(value) for value in (self.point, self.low, self.high))
+        return replace(self, point=point, low=low, high=high)
 
     def text(self, digits: int = 3) -> str:
         """Such as 0.512 [0.431, 0.604] (95% percentile, 5 seeds, 3 tasks)."""

@@ -49,17 +49,11 @@ def fit_law(runs: ScalingRuns, options: Options = STUDENT) -> LawFit:
         notes += (f"{PARAMETERS} points after the start: as many as parameters",)
     basis = Basis((len(runs.seeds),), 1, options, notes)
     estimates = [made.estimate(name, basis, place) for place, name in enumerate(("A", "B", "C"))]
-    ceiling, exponent, midpoint = estimates[0], *map(exponential, estimates[1:])
+    ceiling, exponent, midpoint = estimates[0], *(one.exponential for one in estimates[1:])
     law = Law(float(runs.start_S.mean()), ceiling.point, exponent.point, midpoint.point)
     logs, y, shares = runs.points
     left = float(np.sqrt(shares.mean(axis=0) @ (law.at(np.exp(logs)) - y) ** 2))
     return LawFit(law, ceiling, exponent, midpoint, left, reasons(runs, law, ceiling, midpoint))
-
-
-def exponential(made: Estimate) -> Estimate:
-    """The estimate of a logarithm as that of its number."""
-    point, low, high = (float(np.exp(value)) for value in (made.point, made.low, made.high))
-    return Estimate(made.name, point, low, high, made.basis)
 
 
 def reasons(runs: ScalingRuns, law: Law, ceiling: Estimate, midpoint: Estimate) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -10,18 +10,16 @@ import numpy as np
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.bootstrap import Weights, interval
-from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
-from rlhf_lab_analysis.statistics.decisions import Shows, Verdict, decide, options_of
+from rlhf_lab_analysis.statistics.contrasts import pairing_notes, seeds_to_pair
+from rlhf_lab_analysis.statistics.decisions import Shows, has_width, options_of
 from rlhf_lab_analysis.statistics.results import (
     Basis,
     Estimate,
-    Method,
-    Options,
     require_seeds,
     size_warnings,
 )
-from rlhf_lab_analysis.statistics.scaling import STUDENT, LawFit, exponential, fit_law
-from rlhf_lab_analysis.statistics.scaling_runs import Law, ScalingRuns
+from rlhf_lab_analysis.statistics.scaling import LawFit, fit_law
+from rlhf_lab_analysis.statistics.scaling_runs import ScalingRuns
 
 # Difference of A, ratios of C_mid and of B: their intervals hold together.
 TOGETHER = 3
@@ -49,29 +47,15 @@ class LawChange:
     refused: tuple[str, ...]
 
 
-def compare_laws(
-    first: ScalingRuns,
-    second: ScalingRuns,
-    margin: float = 0.0,
-    ratio_margin: float = 0.0,
-    method: Method = Method.t,
-) -> LawChange:
+def compare_laws(first: ScalingRuns, second: ScalingRuns) -> LawChange:
     """Differences of the parameters in pairs of common seeds where there are enough of them.
 
-    margin: a difference of A that is shown to be smaller counts as none; ratio_margin: the same of
-    the ratios, 0.1 for a tenth. The three intervals hold together at 95% (Bonferroni), and each is
-    decided as a claim of a direction is (`decisions.decide`). method: percentile or bca draws seeds
-    with replacement, a pair as a whole.
-    Raises UserError for one seed.
+    The three t intervals hold together at 95% (Bonferroni). Raises UserError for one seed.
     """
     paired = seeds_to_pair(first.seeds, second.seeds)
-    odd = sorted({*first.seeds} ^ {*second.seeds})
-    notes: tuple[str, ...] = ()
+    notes = pairing_notes(first.seeds, second.seeds, paired)
     if paired:
         first, second = first.only(paired), second.only(paired)
-        notes = (f"left out of the pairs, as one condition has them: seeds {odd}",) if odd else ()
-    else:
-        notes = (f"seeds differ ({first.seeds}, {second.seeds}): taken as independent",)
     require_seeds("laws of scaling", [len(first.seeds), len(second.seeds)])
 
     def statistic(weights: Weights) -> Floats:
@@ -79,7 +63,7 @@ def compare_laws(
         return np.asarray(first.statistic([ours]) - second.statistic([others]))
 
     units = [len(runs.seeds) for runs in ((first,) if paired else (first, second))]
-    options = replace(options_of(Shows.above, TOGETHER), method=method)
+    options = options_of(Shows.above, TOGETHER)
     made = interval(statistic, units, options, "laws of scaling")
     basis = Basis(tuple(units), 1, options, (*size_warnings(units, options.method), *notes))
     ceiling, exponent, midpoint = (
@@ -89,18 +73,16 @@ def compare_laws(
     refused = tuple(
         f"{name}: {reason}"
         for name, runs in (("first", first), ("second", second))
-        for reason in fit_law(runs, STUDENT).refused
+        for reason in fit_law(runs).refused
     )
-    speeds = [moved(one, float(np.log1p(ratio_margin))) for one in (exponent, midpoint)]
-    moves = Moves.not_identified if refused else moves_of(moved(ceiling, margin), any(speeds))
-    return LawChange(ceiling, exponential(midpoint), exponential(exponent), moves, refused)
+    speed = is_shown(exponent) or is_shown(midpoint)
+    moves = Moves.not_identified if refused else moves_of(is_shown(ceiling), speed)
+    return LawChange(ceiling, midpoint.exponential, exponent.exponential, moves, refused)
 
 
-def moved(estimate: Estimate, margin: float) -> bool:
-    """Whether a direction is shown that is not negligible."""
-    return any(
-        decide(estimate, shows, margin) is Verdict.holds for shows in (Shows.below, Shows.above)
-    )
+def is_shown(change: Estimate) -> bool:
+    """Whether an interval excludes that nothing changes."""
+    return has_width(change) and not change.low <= 0 <= change.high
 
 
 def moves_of(ceiling: bool, speed: bool) -> Moves:
@@ -117,18 +99,17 @@ class Prediction:
 
     error: root mean square of what is predicted less the mean over seeds, at each held-out point.
     unchanged: the same of the mean at the last fitted point, taken for all that follow: a law that
-    predicts no better than that has shown nothing. last: the error at the largest compute, with its
-    interval over seeds. law: that of the first part, as `fit_law` has it.
+    predicts no better than that has shown nothing. law: that of the first part, as `fit_law` has
+    it.
     """
 
     until: float
     law: LawFit
     error: float
     unchanged: float
-    last: Estimate
 
 
-def predict(runs: ScalingRuns, share: float = 0.5, options: Options = STUDENT) -> Prediction:
+def predict(runs: ScalingRuns, share: float = 0.5) -> Prediction:
     """Fit the law to the first share of the compute that all runs reached, and predict the rest.
 
     Raises UserError for a share that leaves a run fewer than 3 points to fit, or none to predict.
@@ -139,26 +120,12 @@ def predict(runs: ScalingRuns, share: float = 0.5, options: Options = STUDENT) -
     curves = [runs.curves[seed] for seed in runs.seeds]
     kept = min(int((curve.x_P <= until).sum()) for curve in curves)
     rest = slice(kept, min(len(curve.x_P) for curve in curves))
-    fitted = runs.first(kept)
-    x_SP, y_SP = np.stack([c.x_P[rest] for c in curves]), np.stack([c.y_P[rest] for c in curves])
-    stay_S = np.array([curve.y_P[kept - 1] for curve in curves])
-
-    def errors(weights: Weights) -> Floats:
-        """Errors of the law at each held-out point, then those of no change: (R, 2 points)."""
-        found = []
-        for weight_S in weights[0]:
-            share_S = weight_S / weight_S.sum()
-            ceiling, *logs = fitted.parameters(weight_S)
-            exponent, midpoint = map(float, np.exp(logs))
-            law = Law(float(share_S @ fitted.start_S), float(ceiling), exponent, midpoint)
-            seen_P = share_S @ y_SP
-            found.append([*(law.at(share_S @ x_SP) - seen_P), *(share_S @ stay_S - seen_P)])
-        return np.array(found)
-
-    made = interval(errors, [len(runs.seeds)], options, "held-out compute")
-    ours_P, stays_P = np.split(made.point_M, 2)
-    notes = size_warnings([len(runs.seeds)], options.method)
-    basis = Basis((len(runs.seeds),), 1, options, notes)
-    last = made.estimate("error at the largest compute", basis, len(ours_P) - 1)
-    error, unchanged = (float(np.sqrt((each**2).mean())) for each in (ours_P, stays_P))
-    return Prediction(until, fit_law(fitted, options), error, unchanged, last)
+    fit = fit_law(runs.first(kept))
+    x_P, seen_P = (
+        np.mean([getattr(curve, name)[rest] for curve in curves], axis=0) for name in ("x_P", "y_P")
+    )
+    stay = np.mean([curve.y_P[kept - 1] for curve in curves])
+    error, unchanged = (
+        float(np.sqrt(((each - seen_P) ** 2).mean())) for each in (fit.law.at(x_P), stay)
+    )
+    return Prediction(until, fit, error, unchanged)

@@ -1,10 +1,10 @@
-"""Scores of one condition by task and seed, and the units that the bootstrap draws."""
+"""Scores of one condition by task and seed. The bootstrap draws the seeds of each task by
+themselves, as rliable does (arXiv:2108.13264)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import TypeAlias
 
@@ -20,17 +20,6 @@ from rlhf_lab_analysis.statistics.results import Basis, Options, require_seeds, 
 Given: TypeAlias = NDArray[np.float64] | Mapping[str, ArrayLike]
 
 
-class Resampling(StrEnum):
-    """What is drawn with replacement.
-
-    seeds_within_tasks: each task's seeds by themselves, as rliable does (arXiv:2108.13264).
-    whole_runs: a seed with all its tasks, for tasks that one run was judged on.
-    """
-
-    seeds_within_tasks = "seeds_within_tasks"
-    whole_runs = "whole_runs"
-
-
 @dataclass(frozen=True, eq=False)
 class Scores:
     """The scores of one condition, for each task (seeds, frames), in an order of their own.
@@ -40,22 +29,14 @@ class Scores:
 
     name: str
     tasks: tuple[Floats, ...]
-    resampling: Resampling
 
     @property
     def seeds(self) -> tuple[int, ...]:
         return tuple(len(values) for values in self.tasks)
 
-    @property
-    def units(self) -> tuple[int, ...]:
-        """How many units each stratum has."""
-        return self.seeds if self.resampling is Resampling.seeds_within_tasks else self.seeds[:1]
-
     def pooled(self, weights: Weights) -> Floats:
-        """From the weights of the strata to those of all scores: (N, R)."""
-        if self.resampling is Resampling.seeds_within_tasks:
-            return np.concatenate([weights_RS.T for weights_RS in weights])
-        return np.tile(weights[0].T, (len(self.tasks), 1))
+        """From the weights of each task's seeds to those of all scores: (N, R)."""
+        return np.concatenate([weights_RS.T for weights_RS in weights])
 
     @cached_property
     def values_NF(self) -> Floats:
@@ -83,25 +64,10 @@ class Scores:
         return Basis(self.seeds, len(self.tasks), options, found)
 
 
-def scores_of(
-    name: str,
-    given: Given,
-    resampling: Resampling = Resampling.seeds_within_tasks,
-    needed: int = 2,
-) -> Scores:
+def scores_of(name: str, given: Given, needed: int = 2) -> Scores:
     """Checked scores of a condition. Raises UserError for NaN, too few seeds, wrong dimensions."""
-    tasks = list(tasks_of(name, given, needed).values())
-    if resampling is Resampling.seeds_within_tasks:
-        tasks = sorted((rows_in_order(values) for values in tasks), key=content)
-        return Scores(name, tuple(tasks), resampling)
-    if len({len(values) for values in tasks}) > 1:
-        raise UserError(
-            f"resampling={resampling}: the tasks of {name} have different seeds; pass those that "
-            f"all have, or resampling={Resampling.seeds_within_tasks}"
-        )
-    tasks = sorted(tasks, key=lambda values: content(rows_in_order(values)))
-    order = np.lexsort(np.concatenate(tasks, axis=1).T[::-1])
-    return Scores(name, tuple(values[order] for values in tasks), resampling)
+    rows = (values[np.lexsort(values.T[::-1])] for values in tasks_of(name, given, needed).values())
+    return Scores(name, tuple(sorted(rows, key=lambda values_SF: values_SF.ravel().tolist())))
 
 
 def tasks_of(name: str, given: Given, needed: int = 2) -> dict[str, Floats]:
@@ -121,11 +87,3 @@ def tasks_of(name: str, given: Given, needed: int = 2) -> dict[str, Floats]:
         raise UserError(f"{name}: tasks differ in their number of frames; bring them to one grid")
     require_seeds(name, [len(values) for values in found.values()], needed)
     return found
-
-
-def rows_in_order(values_SF: Floats) -> Floats:
-    return np.asarray(values_SF[np.lexsort(values_SF.T[::-1])])
-
-
-def content(values_SF: Floats) -> tuple[float, ...]:
-    return tuple(values_SF.ravel().tolist())

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlhf_lab.evaluation.measures.intervals import wilson
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.bootstrap import Weights, draws, estimate, interval
-from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
+from rlhf_lab_analysis.statistics.contrasts import pairing_notes, seeds_to_pair
 from rlhf_lab_analysis.statistics.crossings import Target, Times, horizon_of
 from rlhf_lab_analysis.statistics.results import (
     Basis,
@@ -28,7 +26,7 @@ from rlhf_lab_analysis.statistics.survival import survival
 class TimeToTarget:
     """How many runs reach the target, and how long they take.
 
-    share: Wilson's 95% interval. restricted_mean: the mean of times cut at the horizon, whose
+    restricted_mean: the mean of times cut at the horizon, whose
     interval lies between 0 and it. median: infinite if half of the runs do not reach it before the
     first run ends without it; what comes after is not known of that run.
     """
@@ -36,7 +34,6 @@ class TimeToTarget:
     target: Target
     reached: int
     runs: int
-    share: tuple[float, float, float]
     horizon: float
     restricted_mean: Estimate
     median: Estimate
@@ -46,25 +43,20 @@ class TimeToTarget:
         return self.restricted_mean.warnings
 
 
-def time_to_target(times: Times, options: Options, horizon: float | None = None) -> TimeToTarget:
-    """Share, restricted mean and median with intervals by a bootstrap over runs.
+def time_to_target(times: Times, options: Options) -> TimeToTarget:
+    """How many arrive, restricted mean and median, with intervals by a bootstrap over runs.
 
-    Raises UserError for one seed, or a horizon that not every run was followed to.
+    Raises UserError for one seed, or a target that every run had from its start.
     """
     require_seeds(times.target.metric, [len(times.seeds)])
-    until = times.horizon if horizon is None else horizon
-    if not 0 < until <= times.horizon:
-        raise UserError(
-            f"horizon={until:g}: pass more than 0 and at most {times.horizon:g}, up to which every "
-            "run is known"
-        )
+    until = times.horizon
+    if until <= 0:
+        raise UserError(f"{times.target.metric} is reached at 0: there is no time to it")
     reached = int(times.reached_S.sum())
-    low, high = wilson(reached, len(times.seeds))
     return TimeToTarget(
         times.target,
         reached,
         len(times.seeds),
-        (reached / len(times.seeds), low, high),
         until,
         restricted_mean(times, options, until),
         median_of(times, options),
@@ -81,11 +73,11 @@ def restricted_mean(times: Times, options: Options, until: float) -> Estimate:
         found = curve.restricted_mean(until)[:, None]
         return np.asarray(np.log(found) if is_positive else found)
 
-    made = interval(statistic, [len(times.seeds)], options, "time to target")
-    ends = [float(values[0]) for values in (made.point_M, made.low_M, made.high_M)]
-    point, low, high = map(math.exp, ends) if is_positive else ends
     name = f"mean {times.target.axis} up to {until:g}"
-    return Estimate(name, point, max(low, 0.0), min(high, until), basis_of(times, options))
+    made = interval(statistic, [len(times.seeds)], options, "time to target")
+    found = made.estimate(name, basis_of(times, options))
+    found = found.exponential if is_positive else found
+    return replace(found, low=max(found.low, 0.0), high=min(found.high, until))
 
 
 def basis_of(times: Times, options: Options) -> Basis:
@@ -119,7 +111,7 @@ def times_ratio(before: Times, after: Times, options: Options) -> Estimate:
     if before.target != after.target:
         raise UserError(f"{before.target} is not {after.target}: compare times to one target")
     paired = seeds_to_pair(before.seeds, after.seeds)
-    odd = sorted({*before.seeds} ^ {*after.seeds}) if paired else []
+    notes = pairing_notes(before.seeds, after.seeds, paired)
     if paired:
         before, after = before.only(paired), after.only(paired)
     horizon = horizon_of(before, after)
@@ -138,18 +130,7 @@ def times_ratio(before: Times, after: Times, options: Options) -> Estimate:
         return np.asarray(means[0] - means[1])[:, None]
 
     made = interval(log_ratio, units, options, "ratio of times")
-    notes: tuple[str, ...] = () if paired else ("seeds differ: taken as independent",)
-    if odd:
-        notes = (f"left out of the pairs, as one condition alone has them: seeds {odd}",)
     sizes = (len(before.seeds), len(after.seeds))
     warnings = (*size_warnings(sizes, options.method), *notes, *before.warnings, *after.warnings)
-    point, low, high = (
-        float(np.exp(values[0])) for values in (made.point_M, made.low_M, made.high_M)
-    )
-    return Estimate(
-        f"ratio of mean {before.target.axis} up to {horizon:g}",
-        point,
-        low,
-        high,
-        Basis(sizes, 1, options, warnings),
-    )
+    basis = Basis(sizes, 1, options, warnings)
+    return made.estimate(f"ratio of mean {before.target.axis} up to {horizon:g}", basis).exponential

@@ -40,48 +40,36 @@ class Censored:
 
 @dataclass(frozen=True, eq=False)
 class ThresholdFit:
-    """Coefficients (p,), the scale of the noise, and the logarithm of the likelihood."""
+    """Coefficients (p,), and the logarithm of the likelihood."""
 
     coefficients: Floats
-    scale: float
     log_likelihood: float
 
 
-def small_sample_factor(thresholds: int, parameters: int, tested: int) -> float:
-    """By what twice a loss of log-likelihood is multiplied before it is compared with chi-square:
-    the factor of a normal linear regression, an approximation for logistic noise in intervals whose
-    level `speed.boundary_coverage` simulates. parameters: coefficients of the larger model; tested:
-    those that the smaller lacks. 0 where there are too few thresholds for any test."""
-    return max(0.0, (thresholds - parameters - 1 + tested / 2) / thresholds)
+def small_sample_factor(thresholds: int, parameters: int) -> float:
+    """By what twice a loss of log-likelihood by one coefficient is multiplied before it is compared
+    with chi-square: the factor of a normal linear regression, an approximation for logistic noise
+    in intervals whose level `speed.boundary_coverage` simulates. 0 where there are too few
+    thresholds for any test."""
+    return max(0.0, (thresholds - parameters - 0.5) / thresholds)
 
 
 def fit_thresholds(
-    data: Censored,
-    design_NP: Floats,
-    offset_N: Floats | float = 0.0,
-    near: ThresholdFit | None = None,
+    data: Censored, design_NP: Floats, offset_N: Floats | float = 0.0
 ) -> ThresholdFit:
-    """The maximum of the likelihood. design_NP may have no columns. near: a fit to begin at, for
-    one of many that differ little; there is one maximum, wherever it begins."""
-    columns = design_NP.shape[1]
+    """The maximum of the likelihood. design_NP may have no columns."""
+    columns, step = design_NP.shape[1], data.step
     low_N, high_N = data.low_N - offset_N, data.high_N - offset_N
-    least = LEAST_SCALE * data.step
-    middle_N = np.where(
-        np.isfinite(low_N) & np.isfinite(high_N),
-        (np.where(np.isfinite(low_N), low_N, 0) + np.where(np.isfinite(high_N), high_N, 0)) / 2,
-        np.where(np.isfinite(low_N), low_N + data.step, high_N - data.step),
-    )
-    begin = np.linalg.lstsq(design_NP, middle_N, rcond=None)[0] if columns else np.empty(0)
-    start = np.append(begin, 1.0) / data.step
-    if near is not None:
-        start = np.append(near.coefficients, 1.0) / near.scale
+    begin_N = np.where(np.isfinite(low_N), low_N, high_N - 2 * step)
+    end_N = np.where(np.isfinite(high_N), high_N, low_N + 2 * step)
+    begin = np.linalg.lstsq(design_NP, (begin_N + end_N) / 2, rcond=None)[0] if columns else ()
     found = optimize.minimize(
-        loss_of, start, (low_N, high_N, design_NP), jac=True,
-        method="L-BFGS-B", bounds=[(None, None)] * columns + [(1 / MOST_SCALE, 1 / least)],
+        loss_of, np.append(begin, 1.0) / step, (low_N, high_N, design_NP), jac=True,
+        method="L-BFGS-B",
+        bounds=[(None, None)] * columns + [(1 / MOST_SCALE, 1 / (LEAST_SCALE * step))],
         options={"ftol": 1e-12, "gtol": 1e-8, "maxiter": 500},
     )  # fmt: skip
-    scale = 1 / float(found.x[-1])
-    return ThresholdFit(found.x[:-1] * scale, scale, -float(found.fun))
+    return ThresholdFit(found.x[:-1] / found.x[-1], -float(found.fun))
 
 
 def loss_of(
@@ -89,21 +77,15 @@ def loss_of(
 ) -> tuple[float, Floats]:
     """Less the log-likelihood, and its gradient, of coefficients / scale and 1 / scale."""
     inverse, centre_N = given[-1], design_NP @ given[:-1]
-    has_low, has_high = np.isfinite(low_N), np.isfinite(high_N)
-    safe_low, safe_high = np.where(has_low, low_N, 0.0), np.where(has_high, high_N, 0.0)
-    a, b = safe_low * inverse - centre_N, safe_high * inverse - centre_N
-    both = has_low & has_high
-    apart = np.where(both, np.maximum(b - a, 1e-300), 1.0)
+    a, b = low_N * inverse - centre_N, high_N * inverse - centre_N
     # F(b) - F(a) = F(b) F(-a) (1 - exp(a - b)).
-    total = np.where(has_high, special.log_expit(b), 0) + np.where(
-        has_low, special.log_expit(-a), 0
-    )
-    total = total + np.where(both, np.log(-np.expm1(-apart)), 0)
-    between = np.where(both, np.exp(-apart) / -np.expm1(-apart), 0)
-    by_b = np.where(has_high, special.expit(-b), 0) + between
-    by_a = np.where(has_low, -special.expit(a), 0) - between
-    slopes = np.append(-(by_a + by_b) @ design_NP, by_a @ safe_low + by_b @ safe_high)
-    return -float(total.sum()), -slopes
+    inside = -np.expm1(a - b)
+    total = special.log_expit(b) + special.log_expit(-a) + np.log(inside)
+    by_b = special.expit(-b) + np.exp(a - b) / inside
+    by_a = -special.expit(a) - np.exp(a - b) / inside
+    ends = (np.where(np.isfinite(end_N), end_N, 0.0) for end_N in (low_N, high_N))
+    slope = sum(by @ end_N for by, end_N in zip((by_a, by_b), ends, strict=True))
+    return -float(total.sum()), -np.append(-(by_a + by_b) @ design_NP, slope)
 
 
 def profile_interval(
@@ -115,16 +97,11 @@ def profile_interval(
     whole = fit_thresholds(data, design_NP)
     point = float(whole.coefficients[column])
     rest_NP = np.delete(design_NP, column, axis=1)
-    allowed, factor = (
-        float(stats.chi2.ppf(level, 1)),
-        small_sample_factor(len(design_NP), design_NP.shape[1], 1),
-    )
-
-    fixed = ThresholdFit(np.delete(whole.coefficients, column), whole.scale, 0.0)
+    allowed = float(stats.chi2.ppf(level, 1))
+    factor = small_sample_factor(*design_NP.shape)
 
     def excess(value: float) -> float:
-        nonlocal fixed
-        fixed = fit_thresholds(data, rest_NP, design_NP[:, column] * value, fixed)
+        fixed = fit_thresholds(data, rest_NP, design_NP[:, column] * value)
         return 2 * factor * (whole.log_likelihood - fixed.log_likelihood) - allowed
 
     low, high = (end_of(excess, point, sign * data.step) for sign in (-1.0, 1.0))

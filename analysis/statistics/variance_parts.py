@@ -22,17 +22,14 @@ from rlhf_lab_analysis.statistics.intervals import mean_ends
 class VarianceParts:
     """Standard deviations of the parts of a number, in its unit; a part whose estimate is negative
     is 0. rows: of the stage seeds. columns: of the seeds, which all stage seeds have in common.
-    rest: of what is left. share: of rows in rows and rest, with its exact interval. p_columns:
-    probability of columns that differ as much where seeds have nothing in common. mean: of all
-    numbers. of_stages: half the width of its t interval over stage seeds, which holds for the seeds
-    that there are. of_both: the same if another experiment drew other seeds too."""
+    rest: of what is left. p_columns: probability of columns that differ as much where seeds have
+    nothing in common. mean: of all numbers. of_stages: half the width of its t interval over stage
+    seeds, which holds for the seeds that there are. of_both: the same if another experiment drew
+    other seeds too."""
 
     rows: float
     columns: float
     rest: float
-    share: float
-    low: float
-    high: float
     p_columns: float
     mean: float
     of_stages: float
@@ -102,30 +99,19 @@ def variance_parts(
     """numbers: by stage seed and seed, as `grid_of` takes them."""
     y_RC = grid_of(numbers)
     squares = mean_squares(y_RC)
-    of_rows, of_columns, of_rest, free = squares.rows, squares.columns, squares.rest, squares.free
-    if not of_rest:
-        share = low = high = float(of_rows > 0)
-        p_columns = float(not of_columns)
-    else:
-        ratio = of_rows / of_rest
-        tail = (1 - level) / 2
-        ends = (
-            ratio / stats.f.isf(tail, free[0], free[2]),
-            ratio / stats.f.isf(1 - tail, free[0], free[2]),
-        )
-        share, low, high = (share_of(one, y_RC.shape[1]) for one in (ratio, *ends))
-        p_columns = float(stats.f.sf(of_columns / of_rest, free[1], free[2]))
+    free, rest = squares.free, squares.rest
+    p_columns = float(not squares.columns)
+    if rest:
+        p_columns = float(stats.f.sf(squares.columns / rest, free[1], free[2]))
     mean, row_R = float(y_RC.mean()), y_RC.mean(axis=1)
     error, freedom = squares.error()
-    rows, columns, rest = (math.sqrt(one) for one in squares.variances())
+    of_rows, of_columns, of_rest = map(math.sqrt, squares.variances())
     return VarianceParts(
-        *(rows, columns, rest),
-        *(share, low, high, p_columns, mean),
+        of_rows,
+        of_columns,
+        of_rest,
+        p_columns,
+        mean,
         mean_ends(row_R.tolist(), level)[1] - mean,
         float(stats.t.ppf((1 + level) / 2, freedom)) * error,
     )
-
-
-def share_of(ratio: float, repeats: int) -> float:
-    """Of the ratio of mean squares of rows and rest."""
-    return max(0.0, (ratio - 1) / (ratio - 1 + repeats))

@@ -15,19 +15,24 @@ from pathlib import Path
 import pandas as pd
 
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.names import naming
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.figures.catalogue import draw_selection, missing
-from rlhf_lab_analysis.figures.style import write
 from rlhf_lab_analysis.markdown import Table
+from rlhf_lab_analysis.plots.paper import paper_figure
+from rlhf_lab_analysis.plots.style import write
 from rlhf_lab_analysis.publication_tables.entries import plain
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.publication_tables.registry import TABLES
 from rlhf_lab_analysis.rounding import fixed
+from rlhf_lab_analysis.sources.conditions import PARTS
 from rlhf_lab_analysis.studies.seeds import select_runs
+from rlhf_lab_analysis.tables.summary import printable
 from rlhf_lab_analysis.tables.table import Tables
 
-FIGURES = ("fig1_win_rate_and_cost", "fig2_timelines", "fig9_reward_and_drift", "pareto")
+FIGURES = ("fig1_win_rate_and_cost", "fig2_timelines", "fig9_reward_and_drift", "trade_off")
 OVER_SEEDS = ("results", "scales")
 WIN_RATE = "gold/win_rate"
 NAN = float("nan")
@@ -36,10 +41,11 @@ PHASES = ("generate", "score", "train", "sync", "wait", "generator_wait")
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run: the versions that were evaluated, and its rounds."""
+    """One run: its condition, the versions that were evaluated, and its rounds. name: what differs
+    between the runs, and the seed."""
 
     name: str
-    mode: str
+    cell: Cell
     seed: int
     versions: pd.DataFrame
     rounds: pd.DataFrame
@@ -55,18 +61,26 @@ class Run:
 
 def runs_of(selection: Selection) -> list[Run]:
     """Sync runs first, with which the others are compared."""
+    named = naming(selection.cells)
     runs = [
-        Run(Path(row["place"]).name, cell.parts["mode"], seed, cell.rows[seed], cell.recorded[seed])
-        for cell in selection.cells
-        for seed, row in sorted(cell.runs.items())
+        Run(f"{name}, seed {seed}", cell, seed, cell.rows[seed], cell.recorded[seed])
+        for cell, name in zip(named.cells, named.names, strict=True)
+        for seed in cell.seeds
         if len(cell.recorded[seed])
     ]
-    return sorted(runs, key=lambda run: (run.mode != "sync", run.name))
+    return sorted(runs, key=lambda run: run.cell.parts["mode"] != "sync")
 
 
 def baseline_of(run: Run, runs: Sequence[Run]) -> Run:
-    """The sync run of the same seed, else the first run."""
-    return next((one for one in runs if one.mode == "sync" and one.seed == run.seed), runs[0])
+    """The sync run of the same seed and other parts, else the run itself."""
+    parts = [part for part in PARTS if part != "mode"]
+
+    def is_base(one: Run) -> bool:
+        own = one.cell.parts
+        same = all(own[part] == run.cell.parts[part] for part in parts)
+        return own["mode"] == "sync" and one.seed == run.seed and same
+
+    return next(filter(is_base, runs), run)
 
 
 def win_rate(row: pd.Series) -> str:
@@ -137,10 +151,13 @@ def draw(selection: Selection, out: Path, console: Console) -> None:
     """Write the figures that these runs allow, without CSV files, which would be read as runs."""
     out.mkdir(parents=True, exist_ok=True)
     for name in FIGURES:
-        if not missing(name, selection):
+        try:
             with console.phase(f"drawing {name}"):
-                write(draw_selection(name, selection).figure, out / name, ["png", "pdf"])
-            console.print(f"wrote {out / name}.png and .pdf")
+                write(paper_figure(name, selection).figure, out / name, ["png", "pdf"])
+        except UserError as error:
+            console.print(f"not drawn: {printable(str(error))}")
+            continue
+        console.print(f"wrote {out / name}.png and .pdf")
 
 
 def report(folders: Sequence[Path], out: Path, console: Console) -> None:

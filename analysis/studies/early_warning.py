@@ -28,7 +28,7 @@ from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.comparison.stable_rates import REWARD
 from rlhf_lab_analysis.markdown import Table, publish
 from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_at
-from rlhf_lab_analysis.statistics.early_warning import (
+from rlhf_lab_analysis.studies.warning_signals import (
     FALSE_ALARMS,
     WINDOW,
     Alarms,

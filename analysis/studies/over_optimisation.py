@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from rlhf_lab_analysis.figures.catalogue import draw_selection
+from rlhf_lab_analysis.figures.style import write
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -25,8 +27,6 @@ from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import rest_of
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.figures.catalogue import draw_selection
-from rlhf_lab_analysis.figures.style import write
 from rlhf_lab_analysis.markdown import Table, split_at_markers, write_between_markers
 from rlhf_lab_analysis.studies.seeds import caption_of, mean_text, select_runs
 

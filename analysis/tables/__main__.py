@@ -11,19 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
-from rlhf_lab_analysis.sources.filter_text import parse_query
-from rlhf_lab_analysis.sources.filters import Query
+from rlhf_lab_analysis.sources.filters import parse_filters
 from rlhf_lab_analysis.tables.compact import compact
 from rlhf_lab_analysis.tables.exported import runs_to_export
-from rlhf_lab_analysis.tables.gather import read
 from rlhf_lab_analysis.tables.open_rl_benchmark_export import link_command, write_benchmark
+from rlhf_lab_analysis.tables.readers import read_sources
 from rlhf_lab_analysis.tables.store import files, save
 from rlhf_lab_analysis.tables.summary import show
 from rlhf_lab_analysis.tables.table import make_tables, place_runs, select
 
-KINDS = "folder, offline, orb, csv, tensorboard, saved, or wandb:ENTITY/PROJECT"
+KINDS = "folder, orb, csv, tensorboard, saved, or wandb:ENTITY/PROJECT"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,15 +46,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a config key that also distinguishes conditions (repeat)",
     )
     add(
-        "--filters",
+        "--where",
         action="append",
-        nargs="+",
         default=[],
-        metavar="FILTER",
-        help="of Open RL Benchmark: '?we=..&wpn=..' 'EXP?tag=..&seed=..'",
+        metavar="KEY=VALUE",
+        help="only runs with this value of the config, or tag=NAME (repeat; of one key any)",
     )
-    add("--env-ids", action="append", nargs="+", default=[], metavar="ENV")
-    add("--cache", type=Path, help="folder to keep what wandb's server sent")
     add("--out", type=Path, help="write the tables: FILE.parquet or FILE.csv")
     add(
         "--compact",
@@ -74,39 +69,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--project", default="rlhf_lab", help="of the export")
 
 
-def queries_of(filters: Sequence[Sequence[str]], env_ids: Sequence[Sequence[str]]) -> list[Query]:
-    """The groups of filters with their environments; one list of those is for all groups. Raises
-    UserError if there are several lists, but not one a group."""
-    if len(env_ids) > 1 and len(env_ids) != len(filters):
-        raise UserError(
-            f"--env-ids {len(env_ids)} times and --filters {len(filters)} times: pass one list for "
-            "all groups, or one for each"
-        )
-    each = env_ids if len(env_ids) > 1 else [env_ids[0] if env_ids else ()] * len(filters)
-    groups = filters or ([["?"]] if env_ids else [])
-    if groups and not filters:
-        each = [env_ids[0]]
-    return [parse_query(group, envs) for group, envs in zip(groups, each, strict=True)]
-
-
 def run(given: argparse.Namespace, console: Console) -> None:
     """Read and print the runs, and write the tables and exports that the options request."""
     if given.out:
         files(given.out)
-    queries = queries_of(given.filters, given.env_ids)
-    metrics = [*given.metric, *(name for query in queries for name in query.where.metrics)]
+    filters = parse_filters(given.where)
     with console.phase("reading the runs"):
-        reading = read(given.sources, queries, given.cache, console.print)
+        reading = read_sources(given.sources, filters)
         if given.compact is not None:
             reading = compact(reading, given.compact)
-        tables = make_tables(reading, queries, metrics, given.by)
+        tables = make_tables(reading, filters, given.metric, given.by)
     show(tables, console)
     if given.out:
         with console.phase("writing the tables"):
             for path in save(tables, given.out):
                 console.print(f"wrote {path}")
     if given.export:
-        chosen = [one.record for one in place_runs(select(reading, queries)[0], given.by)]
+        chosen = [one.record for one in place_runs(select(reading, filters)[0], given.by)]
         runs = runs_to_export(chosen, given.by)
         with console.phase("writing the runs"):
             written = write_benchmark(runs, given.export, given.entity, given.project)

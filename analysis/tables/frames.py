@@ -99,7 +99,6 @@ def run_row(run: Placed, problems: Sequence[str]) -> dict[str, Any]:
         "content": facts.content,
         "tags": json.dumps(facts.tags),
         "step": facts.step,
-        "legend": facts.legend,
         "machine": facts.machine,
         "kernels": facts.kernels,
         "precision": facts.precision,

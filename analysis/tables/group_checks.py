@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlhf_lab.runs.former_names import with_former_defaults, without_added, without_unused
-from rlhf_lab_analysis.sources.axes import VersionAxes, clock_of
+from rlhf_lab_analysis.sources.axes import VersionAxes
+from rlhf_lab_analysis.sources.findings import Kind
 from rlhf_lab_analysis.sources.record import MAPPINGS, Record, Row, Source, flat_config, look_up
 from rlhf_lab_analysis.tables.frames import Placed, metric_names
 
@@ -87,47 +88,33 @@ def check_duplicates(runs: Sequence[Placed]) -> RunProblems:
             yield run, what
 
 
-def check_code(runs: Sequence[Placed]) -> RunProblems:
-    """Yield runs whose code differs from that of most runs of their environment, or is unknown
-    where others' is known. Trackers keep no code, so each source is compared by itself."""
-    for source in Source:
-        same = [run for run in runs if run.record.source is source]
-        if any(run.record.facts.code for run in same):
-            yield from differing_runs(same, lambda run: run.record.facts.code or "unknown", "code")
-
-
-def check_machine(runs: Sequence[Placed]) -> RunProblems:
-    """Yield runs that another machine timed than most runs of their environment."""
-    yield from differing_runs(runs, lambda run: run.record.facts.machine, "machine")
-
-
-def check_kernels(runs: Sequence[Placed]) -> RunProblems:
-    """Yield runs that other CPU kernels computed than most runs of their environment: at equal
-    seeds they differ by more than their conditions."""
-    for run, what in differing_runs(runs, lambda run: run.record.facts.kernels, "CPU kernels"):
-        yield run, f"{what}: equal seeds are no pairs there"
-
-
 def environment(run: Placed) -> tuple[str, ...]:
     return (run.place.env,)
 
 
-def differing_runs(
-    runs: Sequence[Placed],
-    of: Callable[[Placed], str],
-    name: str,
-    group_of: Callable[[Placed], tuple[str, ...]] = environment,
-) -> RunProblems:
-    """Yield runs for which `of` returns another text than for most of their group."""
+class Fact(NamedTuple):
+    """What all runs of a group should have in common. of: "" is not compared. so: what follows from
+    another one."""
+
+    kind: Kind
+    name: str
+    of: Callable[[Placed], str]
+    so: str = ""
+    group_of: Callable[[Placed], tuple[str, ...]] = environment
+
+
+def differing_runs(runs: Sequence[Placed], fact: Fact) -> RunProblems:
+    """Yield runs in which a fact is another one than in most of their group."""
     groups: dict[tuple[str, ...], list[tuple[Placed, str]]] = {}
     for run in runs:
-        if text := of(run):
-            groups.setdefault(group_of(run), []).append((run, text))
+        if text := fact.of(run):
+            groups.setdefault(fact.group_of(run), []).append((run, text))
     for group in groups.values():
         ((usual, count),) = Counter(text for _, text in group).most_common(1)
         for run, text in group:
             if text != usual:
-                yield run, f"{name} {text}, but {usual} in {count} of {len(group)} runs"
+                what = f"{fact.name} {text}, but {usual} in {count} of {len(group)} runs"
+                yield run, what + fact.so
 
 
 def check_config(runs: Sequence[Placed]) -> RunProblems:
@@ -166,22 +153,11 @@ def compared_settings(config: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def evaluation_settings(record: Record) -> str:
+def evaluation_settings(run: Placed) -> str:
     """The settings with which a run's unlabelled versions were judged; "" if none was judged."""
+    record = run.record
     rows: list[Row] = [row for row in record.evals if not row.get("label")]
     settings = {", ".join(f"{k}={row[k]}" for k in JUDGED_WITH if k in row) for row in rows}
     named = {key: look_up(record.config, key) for key in ("judge.name", "eval.temperature")}
     with_ = [f"{key}={value}" for key, value in named.items() if value is not None]
     return " and ".join(sorted(settings)) + "".join(f", {text}" for text in with_) if rows else ""
-
-
-def check_evaluation(runs: Sequence[Placed]) -> RunProblems:
-    """Yield runs that were judged with other settings than most of their environment."""
-    yield from differing_runs(runs, lambda run: evaluation_settings(run.record), "judged with")
-
-
-def check_axes(runs: Sequence[Placed]) -> RunProblems:
-    """Yield runs whose x-axis or clock differs from that of most runs of their environment."""
-    foreign = [run for run in runs if run.place.numbers["updates_per_round"] is None]
-    yield from differing_runs(foreign, lambda run: run.record.facts.step, "x/step counts")
-    yield from differing_runs(runs, lambda run: clock_of(run.record), "x/wall_seconds is of")

@@ -9,18 +9,27 @@ from pathlib import Path
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.csv_files import read_csv
-from rlhf_lab_analysis.sources.filters import Query
+from rlhf_lab_analysis.sources.filters import ALL, Filters
 from rlhf_lab_analysis.sources.folders import read_folder
+from rlhf_lab_analysis.sources.online import read_online
 from rlhf_lab_analysis.sources.open_rl_benchmark import DATABASE, read_benchmark
 from rlhf_lab_analysis.sources.record import Reading, Source, joined
 from rlhf_lab_analysis.sources.tensorboard_files import read_events
 from rlhf_lab_analysis.sources.validity import clean_reading
-from rlhf_lab_analysis.sources.wandb_files import read_offline
 from rlhf_lab_analysis.tables.saved import END, SIGN, read_saved
+
+
+def refuse_offline(path: Path) -> Reading:
+    """wandb's own files are in a format that only wandb reads."""
+    raise UserError(
+        f"{path} holds wandb's offline files: send them by `rlhf-lab sync` (or `wandb sync`) and "
+        "read wandb:ENTITY/PROJECT, or read the folder of the run itself"
+    )
+
 
 READERS: dict[Source, Callable[[Path], Reading]] = {
     Source.folder: read_folder,
-    Source.offline: read_offline,
+    Source.offline: refuse_offline,
     Source.orb: read_benchmark,
     Source.tensorboard: read_events,
     Source.csv: read_csv,
@@ -37,21 +46,20 @@ SIGNS: dict[Source, Callable[[str], bool]] = {
 }
 # A database of Open RL Benchmark has a CSV a run.
 BELONGS = {Source.csv: Source.orb}
-Online = Callable[[str, Sequence[Query]], Reading]
 
 
-def read_sources(texts: Sequence[str], queries: Sequence[Query], online: Online) -> Reading:
-    """Everything that the sources hold. online: reads ENTITY/PROJECT from wandb's server. Raises
-    UserError on a source that cannot be read, and names the kinds that can."""
-    return clean_reading(joined(read_source(text, queries, online) for text in texts))
+def read_sources(texts: Sequence[str], filters: Filters = ALL) -> Reading:
+    """Everything that the sources hold; of a project of wandb's server the runs that the filters
+    choose. Raises UserError on a source that cannot be read, and names the kinds that can."""
+    return clean_reading(joined(read_source(text, filters) for text in texts))
 
 
-def read_source(text: str, queries: Sequence[Query], online: Online) -> Reading:
+def read_source(text: str, filters: Filters = ALL) -> Reading:
     """Read one source: `KIND:PLACE`, or a path whose kind follows from its files."""
     kind, colon, rest = text.partition(":")
     named = Source(kind) if colon and kind in list(Source) else None
     if named is Source.wandb:
-        return online(rest, queries)
+        return read_online(rest, filters)
     path = Path(rest if named else text)
     if not path.exists():
         raise UserError(
@@ -71,7 +79,7 @@ def kind_of(path: Path) -> Source:
         choices = ", ".join(f"{kind}:{path}" for kind in kinds)
         raise UserError(f"{path} can be read in several ways: pass one or more of {choices}")
     raise UserError(
-        f"{path} holds nothing to read ({MANIFEST}, .wandb, {DATABASE}, event files, .csv or saved "
+        f"{path} holds nothing to read ({MANIFEST}, {DATABASE}, event files, .csv or saved "
         "tables): `rlhf-lab runs` lists what was run"
     )
 

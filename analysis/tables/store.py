@@ -19,7 +19,7 @@ from rlhf_lab_analysis.tables.table import Tables
 # Texts about a run.
 TEXTS = (
     "state", "name", "sweep", "swept", "project", "job_type", "code", "content", "commit",
-    "started", "step", "machine", "legend",
+    "started", "step", "machine",
 )  # fmt: skip
 ABOUT_RUNS = ("source", "run", "place", *TEXTS)
 PARTS = ("versions", "runs", "findings")

@@ -12,10 +12,11 @@ from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.ranges import ranges_text
 from rlhf_lab_analysis.sources.conditions import place_of
-from rlhf_lab_analysis.sources.filters import Query, select_run
+from rlhf_lab_analysis.sources.filters import ALL, Filters, is_chosen
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.record import MAPPINGS, Reading, Record, Source
 from rlhf_lab_analysis.tables.all_checks import findings_of
+from rlhf_lab_analysis.tables.differing import by_settings
 from rlhf_lab_analysis.tables.frames import (
     Placed,
     metric_names,
@@ -69,16 +70,16 @@ class Tables:
 
 def make_tables(
     reading: Reading,
-    queries: Sequence[Query] = (),
+    filters: Filters = ALL,
     metrics: Sequence[str] = (),
     by: Sequence[str] = (),
 ) -> Tables:
-    """Tables of the runs that any query selects (all, without a query).
+    """Tables of the runs that the filters choose.
 
     metrics: names to keep, all if empty. by: config keys that also distinguish conditions. Raises
     UserError if no run is left, or none has any of the metrics, and names those that exist.
     """
-    wanted, dropped = select(reading, queries)
+    wanted, dropped = select(reading, filters)
     placed = place_runs(wanted, by)
     names = sorted(set[str]().union(*(n for run in placed for n in metric_names(run.record))))
     if metrics and not set(metrics) & set(names):
@@ -94,13 +95,13 @@ def make_tables(
     )
 
 
-def select(reading: Reading, queries: Sequence[Query]) -> tuple[list[Record], list[Finding]]:
-    """The runs that any query selects, each once, and a finding for each duplicate left out.
-    Raises UserError if no run is selected."""
+def select(reading: Reading, filters: Filters) -> tuple[list[Record], list[Finding]]:
+    """The runs that the filters choose, each once, and a finding for each duplicate left out.
+    Raises UserError if no run is chosen."""
     kept, findings = drop_duplicates(reading.records)
-    wanted = [found for one in kept if (found := select_run(one, queries)) is not None]
+    wanted = [one for one in kept if is_chosen(one, filters)]
     if not wanted:
-        raise UserError(no_match_message(kept, queries, reading.findings))
+        raise UserError(no_match_message(kept, filters, reading.findings))
     return wanted, findings
 
 
@@ -134,7 +135,7 @@ def is_same(one: Record, other: Record) -> bool:
 
 def place_runs(records: Sequence[Record], by: Sequence[str]) -> list[Placed]:
     """Runs by environment, condition and seed; the number of those before them at the same."""
-    placed = [Placed(record, place_of(record, by)) for record in records]
+    placed = by_settings([Placed(record, place_of(record, by)) for record in records])
     placed.sort(
         key=lambda run: (
             *run.place.group,
@@ -167,7 +168,7 @@ def selection_size(runs: pd.DataFrame) -> str:
 
 
 def no_match_message(
-    records: Sequence[Record], queries: Sequence[Query], findings: Sequence[Finding] = ()
+    records: Sequence[Record], filters: Filters, findings: Sequence[Finding] = ()
 ) -> str:
     """Why no run is selected, and which values could be selected."""
     if not records and findings:
@@ -185,8 +186,8 @@ def no_match_message(
         "metrics": lambda: plain_metrics(records),
     }
     there = [f"  {name}: {listing(sorted(set(values())))}" for name, values in exists.items()]
-    filters = "; ".join(query.text for query in queries)
-    return "\n".join([f"no run of {len(records)} matches {filters}. There are:", *there])
+    asked = ", ".join(f"{key}={value}" for key, values in filters.items() for value in values)
+    return "\n".join([f"no run of {len(records)} has {asked}. There are:", *there])
 
 
 def plain_metrics(records: Sequence[Record]) -> list[str]:

@@ -23,12 +23,10 @@ API = {
     ),
     "Statistics": (
         *("statistics.results", "statistics.intervals", "statistics.contrasts"),
-        *("statistics.equivalence", "statistics.exact", "statistics.bootstrap"),
-        *("statistics.multiple", "statistics.aggregates", "statistics.profiles"),
-        *("statistics.improvement", "statistics.curves", "statistics.targets"),
-        *("statistics.survival", "statistics.frontiers", "statistics.pareto"),
-        *("statistics.sequential", "statistics.power", "statistics.planning"),
-        *("statistics.decisions", "statistics.scaling_runs", "statistics.scaling"),
+        *("statistics.equivalence", "statistics.bootstrap", "statistics.aggregates"),
+        *("statistics.curves", "statistics.targets", "statistics.survival"),
+        *("statistics.pareto", "statistics.power", "statistics.decisions"),
+        *("statistics.scaling_runs", "statistics.scaling"),
         *("statistics.scaling_effects", "statistics.collapse", "statistics.boundary"),
     ),
     "Figures and tables": (

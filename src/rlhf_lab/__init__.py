@@ -18,8 +18,12 @@ if "OMP_WAIT_POLICY" not in os.environ:
 logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
 
 
+# Of docs/python.md; each is imported at its first use.
+FRONT = ("train", "resume", "Run", "plot")
+
+
 def __getattr__(name: str) -> Any:
-    """train, resume and Run (docs/python.md), which are imported at their first use."""
-    if name in ("train", "resume", "Run"):
+    """What notebooks and scripts call."""
+    if name in FRONT:
         return getattr(import_module("rlhf_lab.cli.python"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,7 +20,7 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab_analysis.sources.conditions import place_of
-from rlhf_lab_analysis.sources.filters import Experiment, Where
+from rlhf_lab_analysis.sources.filters import is_chosen
 from rlhf_lab_analysis.sources.folders import read_folder
 from tests.support.composed import composed
 from tests.support.examples import call
@@ -63,7 +63,7 @@ def test_its_condition_is_in_the_tables() -> None:
     by = ("mode.at_bound", "mode.when_stale", "mode.weights", "mode.extra_rounds")
     assert list(place_of(record, by).extra.values()) == ["drop", "drop", "latest_per_token", 2]
     assert place_of(record).condition == "online_dpo-free N=1 T=1 K=2 S=2"
-    assert Experiment("", values={"mode.weights": ("newest_in_sequence",)}).holds(record, Where())
+    assert is_chosen(record, {"mode.weights": ["newest_in_sequence"]})
     assert record.findings == ()
 
 

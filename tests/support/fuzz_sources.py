@@ -25,9 +25,7 @@ from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.prompts import never_shorter
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.samples import Split
-from rlhf_lab_analysis.sources.online import read_project
 from rlhf_lab_analysis.tables.gather import gather
-from tests.analysis.sources.test_online import Api, a_run, server
 from tests.models.test_loading import llama
 from tests.support import source_files
 from tests.support.composed import composed
@@ -52,16 +50,6 @@ def source(kind: str) -> Case:
         gather([f"{kind}:{folder / 'it'}"])
 
     return Case(kind, make, {"beside": read, "alone": alone}, ("it",))
-
-
-def make_cache(folder: Path) -> None:
-    read_project(server(Api([a_run(1)]), folder), "me", "p", [])
-
-
-def read_cache(folder: Path) -> None:
-    """Whatever became of a cache, the history is the same: it is fetched again."""
-    fresh = read_project(server(Api([a_run(1)]), folder / "fresh"), "me", "p", []).records
-    assert read_project(server(Api([a_run(1)]), folder), "me", "p", []).records == fresh
 
 
 def rows(split: str) -> Iterator[dict[str, Any]]:
@@ -152,7 +140,6 @@ Reader = Callable[[Path], None]
 TASK: dict[str, Reader] = {"read": read_task, "copy": copy_task}
 CASES = (
     *(source(kind) for kind in source_files.SOURCES),
-    Case("cache", make_cache, {"read": read_cache}),
     Case("jsonl", make_jsonl, TASK),
     Case("parquet", make_parquet, TASK),
     Case("prompts", make_prompts, {"read": read_prompts}),

@@ -9,12 +9,7 @@ from enum import StrEnum
 from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.comparison.cell import Cell, Key
 from rlhf_lab_analysis.ranges import ranges_text
-from rlhf_lab_analysis.statistics.contrasts import BySeed, difference, matched
-from rlhf_lab_analysis.statistics.decisions import (
-    Shows,
-    Verdict,
-    options_of,
-)
+from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.statistics.results import Estimate
 
 
@@ -27,10 +22,16 @@ class Unit(StrEnum):
     updates = "updates"
     exponent = "as exponent"
 
+    def text(self, value: float) -> str:
+        """A value, of which shares are stored as shares and shown in points."""
+        digits = 2 if self in (Unit.times, Unit.exponent) else 1
+        sign = "" if self is Unit.times else "+"
+        return f"{100 * value if self is Unit.points else value:{sign}.{digits}f}"
+
 
 @dataclass(frozen=True)
 class Number:
-    """An estimate with a label. Shares are stored as shares and shown in points."""
+    """An estimate with a label."""
 
     label: str
     estimate: Estimate
@@ -39,11 +40,8 @@ class Number:
     @property
     def text(self) -> str:
         """Such as `-3.1 [-5.0, -1.2] points (95%)`, with the level of the interval."""
-        scale = 100 if self.unit is Unit.points else 1
-        sign = "" if self.unit is Unit.times else "+"
-        digits = 2 if self.unit in (Unit.times, Unit.exponent) else 1
         point, low, high = (
-            f"{scale * value:{sign}.{digits}f}"
+            self.unit.text(value)
             for value in (self.estimate.point, self.estimate.low, self.estimate.high)
         )
         return f"{point} [{low}, {high}] {self.unit} ({self.estimate.basis.options.percent})"
@@ -81,15 +79,6 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A sentence that can be true or not, its source, and the question that it belongs to."""
-
-    question: str
-    text: str
-    source: str
-
-
-@dataclass(frozen=True)
 class Unanswered:
     """A question that these runs cannot answer, and which runs it takes. reason: what these runs
     lack. compared: conditions that differ as the question needs, the baseline first, but have too
@@ -99,46 +88,6 @@ class Unanswered:
     needs: str
     reason: str = ""
     compared: tuple[tuple[Cell, ...], ...] = ()
-
-
-def change(
-    after: BySeed, before: BySeed, together: int = 1, shows: Shows = Shows.below
-) -> Estimate:
-    """after - before, in pairs of common seeds, with the interval that decides what is claimed for
-    one of so many comparisons that hold together."""
-    return difference(matched(after, before), options_of(shows, together))
-
-
-def minus(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
-    """The difference of each common seed."""
-    return {seed: value - second[seed] for seed, value in first.items() if seed in second}
-
-
-def answer(
-    claim: Claim,
-    criteria: Criteria,
-    cells: Sequence[Cell],
-    verdict: Verdict,
-    numbers: Sequence[Number],
-    evidence: str,
-    seeds: Mapping[Cell, Sequence[int]],
-) -> Answer:
-    """An answer with the runs that it stands on and their warnings. seeds: of each condition, those
-    that have a part in it."""
-    warned = dict.fromkeys(text for number in numbers for text in number.estimate.warnings)
-    return Answer(
-        claim.question,
-        claim.text,
-        claim.source,
-        setting_of(cells),
-        verdict,
-        evidence,
-        tuple(numbers),
-        runs_of(seeds),
-        criteria.margin,
-        tuple(warned),
-        tuple(dict.fromkeys(cell.key for cell in cells)),
-    )
 
 
 def setting_of(cells: Sequence[Cell]) -> str:

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from rlhf_lab_analysis.comparison.cell import Cell, with_common_seeds
 from rlhf_lab_analysis.comparison.claims import Pair
-from rlhf_lab_analysis.comparison.families import drop_shared, families, value_of
+from rlhf_lab_analysis.comparison.families import Family, drop_shared, families, value_of
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.definitions import Definition
 from rlhf_lab_analysis.comparison.registry.labels import (
     at_text,
     change_text,
+    key_name,
     level_text,
-    named,
 )
 from rlhf_lab_analysis.comparison.registry.levels import before_and_after
-from rlhf_lab_analysis.comparison.registry.measures import MEASURES, Effects, Measure
+from rlhf_lab_analysis.comparison.registry.measures import MEASURES, Effects, Fit, Measure
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.comparison.stable_rates import (
-    seeds_slopes,
-    slope_estimate,
-    times_of,
-    trials_of,
-)
-from rlhf_lab_analysis.statistics.results import Estimate, Options
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +36,7 @@ class Compared:
     text: str
     beside: tuple[tuple[str, Measure, Effects], ...] = ()
     asked: Pair | None = None
-    fitted: Callable[[Options], Estimate] | None = None
+    fitted: Fit | None = None
 
 
 def chosen_by(claim: Definition, selection: Selection) -> Selection:
@@ -70,22 +59,29 @@ def is_one_of(value: Any, allowed: Any) -> bool:
     return value in (allowed if isinstance(allowed, list) else [allowed])
 
 
+def comparable(claim: Definition, chosen: Selection) -> list[Family]:
+    """Conditions that differ in what the claim varies alone. Measured seconds are compared within a
+    sweep: another one may have run on another machine, or beside other work."""
+    if not claim.measure.is_timed:
+        return families(chosen, claim.varied)
+    sweeps = dict.fromkeys(cell.sweep for cell in chosen.cells)
+    own = (Selection(tuple(c for c in chosen.cells if c.sweep == sweep), ()) for sweep in sweeps)
+    return [family for one in own for family in families(one, claim.varied)]
+
+
 def alone(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator[Compared]:
     """Comparisons within one value of every part."""
-    if "slope" in claim.row:
-        yield from slopes(claim, chosen, criteria)
-    elif "boundary" in claim.row:
-        yield from boundaries(claim, chosen)
-    elif "change" in claim.row:
+    if claim.measure.of_many:
+        yield from of_families(claim, chosen, criteria)
+    elif claim.varied:
         for options in pairs(claim, chosen):
             made = [changed(claim, pair, criteria) for pair in options]
             found = next((one for one in made if one.effects), made[0])
             yield replace(found, asked=options[0])
-    else:
-        measure = of_one(claim)
-        for cell in drop_shared(chosen.cells) if "at" not in claim.row else ends_of(claim, chosen):
-            label = claim.measure.title
-            yield Compared(label, measure(cell, criteria), (cell,), claim.row["text"])
+    elif measure := claim.measure.of_one:
+        for cell in drop_shared(chosen.cells):
+            effects = measure(cell, criteria)
+            yield Compared(claim.measure.title, effects, (cell,), claim.row["text"])
 
 
 def changed(claim: Definition, pair: Pair, criteria: Criteria) -> Compared:
@@ -101,9 +97,8 @@ def changed(claim: Definition, pair: Pair, criteria: Criteria) -> Compared:
         before=level_text(before, key), after=level_text(after, key)
     )
     label = (claim.measure.label or text) + at
-    return Compared(
-        label, effect(claim.measure, after, before, criteria), (after, before), sentence, beside
-    )
+    effects = effect(claim.measure, after, before, criteria)
+    return Compared(label, effects, (after, before), sentence, beside)
 
 
 def effect(measure: Measure, after: Cell, before: Cell, criteria: Criteria) -> Effects:
@@ -111,24 +106,11 @@ def effect(measure: Measure, after: Cell, before: Cell, criteria: Criteria) -> E
     return measure.of_pair(after, before, criteria)
 
 
-def of_one(claim: Definition) -> Callable[[Cell, Criteria], Effects]:
-    measure = claim.measure.of_one
-    assert measure is not None, f"{claim.name}: {claim.measure.name} compares two conditions"
-    return measure
-
-
-def ends_of(claim: Definition, chosen: Selection) -> list[Cell]:
-    """The conditions with the least or the most of a number, among those that differ in it."""
-    ((key, word),) = claim.row["at"].items()
-    lines = [list(family.line(key).values()) for family in families(chosen, (key,))]
-    return [line[0 if word == "least" else -1] for line in lines]
-
-
 def pairs(claim: Definition, chosen: Selection) -> list[list[Pair]]:
     """The conditions before and after each change, wherever both are there; several where a change
     leads to the first of several levels of which the measure exists."""
     found = []
-    for family in families(chosen, claim.varied):
+    for family in comparable(claim, chosen):
         cells = {tuple(value_of(c, key) for key in claim.varied): c for c in family.cells}
         values = {key: family.values(key) for key in claim.varied}
         start, groups = before_and_after(claim.row["change"], values)
@@ -138,38 +120,16 @@ def pairs(claim: Definition, chosen: Selection) -> list[list[Pair]]:
     return found
 
 
-def slopes(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator[Compared]:
-    """What each doubling of a number changes, by least squares, where all of its levels are."""
-    ((key, levels),) = claim.row["slope"].items()
-    measure = of_one(claim)
-    for family in families(chosen, (key,)):
-        line = family.line(key)
-        if not set(levels) <= set(line):
+def of_families(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator[Compared]:
+    """The number of many conditions, where all levels of each setting are."""
+    measure, change = claim.measure, claim.row["change"]
+    assert measure.of_many is not None, f"{measure.name} is of two conditions"
+    label = measure.label.format(*map(key_name, change))
+    for family in comparable(claim, chosen):
+        if any(not {*levels} <= {*family.values(key)} for key, levels in change.items()):
             continue
-        cells = with_common_seeds(*(line[level] for level in levels))
-        numbers = [measure(cell, criteria) for cell in cells]
-        seeds = set.intersection(*(set(one) for one in numbers))
-        x = np.array([math.log2(level) for level in levels])
-        x -= x.mean()
-        effects = {
-            seed: float(x @ [one[seed] for one in numbers] / (x @ x)) for seed in sorted(seeds)
-        }
-        label = f"per doubling of {named(key).rstrip('=')}"
-        yield Compared(label, effects, cells, claim.row["text"])
-
-
-def boundaries(claim: Definition, chosen: Selection) -> Iterator[Compared]:
-    """The exponent of staleness in the largest stable rate, over all conditions of both."""
-    row, than = claim.row["boundary"], claim.row.get("than", 0.0)
-    label = f"slope of log {row['rate'].rpartition('.')[2]} on log({named(row['over'])[:-1]} + 1)"
-    label += f", less {than:g}" if than else ""
-    for family in families(chosen, claim.varied):
-        cells = {
-            (float(value_of(cell, row["over"])), float(value_of(cell, row["rate"]))): cell
-            for cell in family.cells
-        }
-        trials = trials_of({place: times_of(cell) for place, cell in cells.items()})
-        effects = {seed: slope - than for seed, slope in seeds_slopes(trials).items()}
-        fitted = functools.partial(slope_estimate, trials, than)
-        ordered = tuple(cells[place] for place in sorted(cells))
-        yield Compared(label, effects, ordered, claim.row["text"], fitted=fitted)
+        cells = {tuple(value_of(c, key) for key in change): c for c in family.cells}
+        kept = sorted(levels for levels in cells if all(map(is_one_of, levels, change.values())))
+        shared = with_common_seeds(*(cells[levels] for levels in kept))
+        effects, fitted = measure.of_many(dict(zip(kept, shared, strict=True)), criteria)
+        yield Compared(label, effects, shared, claim.row["text"], fitted=fitted)

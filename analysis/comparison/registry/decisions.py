@@ -1,28 +1,31 @@
-"""Decide claims: verdicts, and the power with which they were planned and reached."""
+"""Decide claims: verdicts, the power of their plans, and the seeds that would decide open ones."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.claims import count_together
+from rlhf_lab_analysis.comparison.families import Settings
 from rlhf_lab_analysis.comparison.registry.answers import (
     Answer,
-    Claim,
     Criteria,
     Number,
     Unit,
-    answer,
-    change,
+    runs_of,
+    setting_of,
 )
 from rlhf_lab_analysis.comparison.registry.comparisons import Compared
 from rlhf_lab_analysis.comparison.registry.definitions import Definition, Registry
 from rlhf_lab_analysis.comparison.registry.looks import family_text
 from rlhf_lab_analysis.comparison.registry.measures import Effects, Measure
-from rlhf_lab_analysis.comparison.registry.planning import needed_for, spread_of
+from rlhf_lab_analysis.comparison.registry.planning import needed_for
 from rlhf_lab_analysis.comparison.registry.settings import Setting, settings_of_claim
 from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.statistics.contrasts import difference, matched
 from rlhf_lab_analysis.statistics.decisions import (
     NO_WIDTH,
     Verdict,
@@ -34,26 +37,35 @@ from rlhf_lab_analysis.statistics.decisions import (
 from rlhf_lab_analysis.statistics.power import Aim, power
 from rlhf_lab_analysis.statistics.results import Estimate
 
+Condition: TypeAlias = tuple[str, Settings]
+
 
 @dataclass(frozen=True)
 class Decision:
-    """A claim in one setting. planned: power of the plan with the seeds that there are; reached:
-    the same with the spread that the runs have. needed: seeds that would show or refute it at the
-    next look, and what they cost in core-hours; None where it is decided, and where thousands would
-    not. together: comparisons whose intervals hold at once with its own. A claim without a plan has
-    no power."""
+    """A claim in one setting. planned: power of the plan with the seeds that there are. needed:
+    seeds that would show or refute it at the next look, and what they cost in core-hours; None
+    where it is decided, and where thousands would not. together: comparisons whose intervals hold
+    at once with its own. A claim without a plan has no power."""
 
     claim: Definition
     answer: Answer
     planned: float | None = None
-    reached: float | None = None
     needed: tuple[int, float] | None = None
     together: int = 1
 
     @property
     def family(self) -> str:
-        """How many comparisons and looks share the error of each interval."""
+        """How many comparisons hold together, and by how many looks the error is divided."""
         return family_text(self.together, self.claim.looks)
+
+    @property
+    def expected(self) -> str:
+        """The difference that was planned with, and the power of that plan with these seeds."""
+        if self.planned is None:
+            return ""
+        truth, unit = self.claim.row["plan"]["truth"], self.claim.measure.unit
+        value = unit.text(math.exp(truth) if unit is Unit.times else truth)
+        return f"{value} {unit}, power {self.planned:.2f}"
 
 
 @dataclass(frozen=True)
@@ -67,9 +79,16 @@ class Decisions:
     waiting: tuple[Definition, ...]
 
 
-def decide_all(registry: Registry, selection: Selection, criteria: Criteria) -> Decisions:
-    """All claims that these conditions bear on."""
-    found = [(claim, *decide_claim(claim, selection, criteria)) for claim in registry.claims]
+def condition_of(cell: Cell) -> Condition:
+    """A condition, in whichever sweep it is."""
+    return cell.env, cell.setting_items
+
+
+def decide_all(
+    registry: Registry, selection: Selection, criteria: Criteria, read: Set[Condition] = frozenset()
+) -> Decisions:
+    """All claims that these conditions bear on. read: those among which nothing is compared."""
+    found = [(claim, *decide_claim(claim, selection, criteria, read)) for claim in registry.claims]
     return Decisions(
         registry,
         tuple(one for _, decided, _ in found for one in decided),
@@ -79,10 +98,14 @@ def decide_all(registry: Registry, selection: Selection, criteria: Criteria) -> 
 
 
 def decide_claim(
-    claim: Definition, selection: Selection, criteria: Criteria
+    claim: Definition, selection: Selection, criteria: Criteria, read: Set[Condition] = frozenset()
 ) -> tuple[list[Decision], list[str]]:
     """The verdicts in every setting, and a line for each in which the treatment changed nothing."""
-    found = settings_of_claim(claim, selection, criteria)
+    found = [
+        one
+        for one in settings_of_claim(claim, selection, criteria)
+        if not {*map(condition_of, one.cells)} <= read
+    ]
     acted = [one for one in found if has_acted(one)]
     counts = count_together([one.asked for one in acted])
     decided = [
@@ -103,33 +126,36 @@ def has_acted(setting: Setting) -> bool:
 
 def decision(claim: Definition, setting: Setting, together: int, criteria: Criteria) -> Decision:
     """The verdict in one of `together` settings, whose intervals hold at once."""
-    own = replace(criteria, margin=margin_of(claim, criteria))
-    if len(setting.parts) == 1:
-        numbers, verdict = tested(claim, setting.parts[0], together * claim.looks, own.margin)
+    margin, is_single = margin_of(claim, criteria), len(setting.parts) == 1
+    shared = (together if is_single else 1) * claim.looks
+    if is_single:
+        numbers, verdict = tested(claim, setting.parts[0], shared, margin)
     else:
-        numbers, verdict = conjunction(claim, setting.parts, own.margin)
+        numbers, verdict = conjunction(claim, setting.parts, margin)
         together = len(setting.parts) if verdict is Verdict.does_not_hold else 1
-    made = answer(
-        Claim(claim.row["question"], setting.parts[0].text, claim.source),
-        own,
-        setting.cells,
+    warned = dict.fromkeys(text for number in numbers for text in number.estimate.warnings)
+    made = Answer(
+        claim.row["question"],
+        setting.parts[0].text,
+        claim.source,
+        setting_of(setting.cells),
         verdict,
-        numbers,
         evidence(numbers, setting),
-        setting.seeds,
+        tuple(numbers),
+        runs_of(setting.seeds),
+        margin,
+        tuple(warned),
+        tuple(dict.fromkeys(cell.key for cell in setting.cells)),
     )
-    if "plan" not in claim.row:
+    if claim.is_general:
         return Decision(claim, made, together=together)
-    shared = together if len(setting.parts) == 1 else 1
-    aim = aim_of(claim, claim.row["plan"]["truth"], shared * claim.looks, own.margin)
-    later = replace(aim, together=shared * (claim.looks + 1))
+    aim = aim_of(claim, shared, margin)
+    later = replace(aim, together=shared + shared // claim.looks)
     seeds = min(len(part.effects) for part in setting.parts)
-    spreads = [spread_of(part) for part in setting.parts]
     return Decision(
         claim,
         made,
         power(aim, claim.row["plan"]["spread"], seeds),
-        min(power(aim, spread, seeds) for spread in spreads) if all(spreads) else None,
         needed_for(later, setting) if verdict is Verdict.cannot_tell else None,
         together,
     )
@@ -178,10 +204,11 @@ def conjunction(
 def estimate_of(claim: Definition, effects: Effects, part: Compared, together: int) -> Estimate:
     """The mean effect with its interval; seeds without an effect are named in its warnings. What is
     fitted to all seeds has an interval of its own."""
+    options = options_of(claim.shows, together)
     if part.fitted and effects is part.effects:
-        return part.fitted(options_of(claim.shows, together))
+        return part.fitted(options)
     seeds = dict.fromkeys(seed for cell in part.cells for seed in cell.seeds)
-    return change(effects, dict.fromkeys(seeds, 0.0), together, claim.shows)
+    return difference(matched(effects, dict.fromkeys(seeds, 0.0)), options)
 
 
 def number_of(label: str, measure: Measure, estimate: Estimate) -> Number:
@@ -202,5 +229,6 @@ def evidence(numbers: Sequence[Number], setting: Setting) -> str:
     )
 
 
-def aim_of(claim: Definition, truth: float, together: int, margin: float) -> Aim:
-    return Aim(claim.shows, margin, truth, together)
+def aim_of(claim: Definition, together: int, margin: float) -> Aim:
+    """What the plan expects, at a level of so many comparisons and looks."""
+    return Aim(claim.shows, margin, claim.row["plan"]["truth"], together)

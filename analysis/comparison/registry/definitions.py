@@ -6,29 +6,83 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Required
+
+from typing_extensions import TypedDict
 
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.answers import Unit
-from rlhf_lab_analysis.comparison.registry.measures import BOUNDARY, MEASURES, Measure
-from rlhf_lab_analysis.comparison.registry.rows import (
-    Bound,
-    Change,
-    ClaimRow,
-    PartRow,
-    RegistryFile,
-)
+from rlhf_lab_analysis.comparison.registry.measures import MEASURES, Measure
 from rlhf_lab_analysis.statistics.decisions import Shows
 
 FOLDER = Path(__file__).parents[2] / "claims"
-# Where a claim is found that is of this project alone.
+# The source of a claim that is of this project alone.
 NO_PAPER = "in no paper"
+
+
+class PlanRow(TypedDict):
+    """truth: the difference that is expected. spread: standard deviation over stage seeds."""
+
+    truth: float
+    spread: float
+
+
+class PartRow(TypedDict):
+    """A part of the conditions, its value in the first place, and those that it is compared to."""
+
+    after: Any
+    before: list[Any]
+
+
+class Bound(TypedDict, total=False):
+    """The least or the most that an evaluation's number may be."""
+
+    least: float
+    most: float
+
+
+class ClaimRow(TypedDict, total=False):
+    """A claim as its file has it: docs/benchmark.md, "A claim"."""
+
+    question: Required[str]
+    text: Required[str]
+    source: Required[str]
+    sweep: str
+    runs: Required[dict[str, Any]]
+    change: dict[str, list[Any]]
+    more_than: dict[str, PartRow]
+    each: list[str]
+    measure: Required[str]
+    beside: list[str]
+    shows: Required[str]
+    margin: float
+    looks: int
+    plan: PlanRow
+
+
+class Change(TypedDict):
+    """A later change of the file: when, what, and why."""
+
+    date: str
+    what: str
+
+
+class RegistryFile(TypedDict, total=False):
+    """The whole file."""
+
+    paper: Required[str]
+    title: Required[str]
+    written: Required[Any]
+    gates: dict[str, dict[str, Bound]]
+    changed: list[Change]
+    claims: Required[dict[str, ClaimRow]]
+    waiting: dict[str, str]
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A claim, and how it is decided. margin: in the unit of the measure."""
+    """A claim, and how it is decided."""
 
     name: str
     paper: str
@@ -36,8 +90,8 @@ class Definition:
 
     @property
     def source(self) -> str:
-        where = self.row["where"]
-        return where if where.startswith(NO_PAPER) else f"{self.paper}, {where}"
+        own = self.row["source"]
+        return own if own.startswith(NO_PAPER) else f"{self.paper}, {own}"
 
     @cached_property
     def measure(self) -> Measure:
@@ -54,21 +108,32 @@ class Definition:
 
     @property
     def looks(self) -> int:
-        """How often it was decided while seeds were added: the error of 5% is shared by all looks
-        (Bonferroni), so that adding seeds until it holds does not make it hold."""
+        """How often it was decided while seeds were added. The last look is at the error of 5%
+        divided by it."""
         return self.row.get("looks", 1)
 
     @property
+    def is_general(self) -> bool:
+        """Whether it is a question of any runs, with words for levels and without a plan."""
+        return "plan" not in self.row
+
+    @property
     def part(self) -> tuple[str, PartRow] | None:
-        """The part whose values are compared, of `more_than` or `against`."""
-        rows = self.row.get("more_than") or self.row.get("against") or {}
-        return next(iter(rows.items()), None)
+        """The part whose values are compared."""
+        return next(iter(self.row.get("more_than", {}).items()), None)
 
     @property
     def varied(self) -> tuple[str, ...]:
         """The settings in which compared conditions differ, apart from `part`."""
-        boundary: Mapping[str, Any] = self.row.get("boundary", {})
-        return tuple(self.row.get("change") or self.row.get("slope") or boundary.values())
+        return tuple(self.row.get("change", ()))
+
+    @property
+    def making(self) -> str:
+        """How to make its runs: by its sweep, else with which settings."""
+        if "sweep" in self.row:
+            return f"make sweep SWEEP={self.row['sweep']}"
+        settings = {**self.row["runs"], **self.row.get("change", {})}
+        return "runs with " + " ".join(f"{key}={value}" for key, value in settings.items())
 
 
 @dataclass(frozen=True)
@@ -84,11 +149,16 @@ class Registry:
     claims: tuple[Definition, ...]
     waiting: Mapping[str, str]
 
+    @property
+    def is_general(self) -> bool:
+        return all(claim.is_general for claim in self.claims)
+
 
 def read_registries(folder: Path = FOLDER) -> list[Registry]:
-    """All files of claims, in the order in which they were written, and by name."""
+    """All files of claims, in the order in which they were written, and by name; those of any runs
+    last."""
     found = [read_registry(path) for path in sorted(folder.glob("*.yaml"))]
-    return sorted(found, key=lambda registry: registry.written)
+    return sorted(found, key=lambda registry: (registry.is_general, registry.written))
 
 
 def read_registry(path: Path) -> Registry:
@@ -121,37 +191,32 @@ def check_claim(path: Path, name: str, row: ClaimRow) -> None:
         raise wrong(path, name, "measure", row["measure"], MEASURES)
     if row["shows"] not in set(Shows):
         raise wrong(path, name, "shows", row["shows"], [str(one) for one in Shows])
-    for key, values in row.get("change", {}).items():
-        if len(values) != 2:
-            raise UserError(f"{path}: {name}: change.{key}={values}: pass [before, after]")
     if row.get("looks", 1) < 1:
         raise UserError(f"{path}: {name}: looks={row['looks']}: pass 1 or more")
-    measure = MEASURES[row["measure"]]
-    if (measure.name == BOUNDARY) != ("boundary" in row) or ("than" in row) > ("boundary" in row):
-        raise UserError(
-            f"{path}: {name}: measure={measure.name}: {BOUNDARY} and boundary go together, and "
-            "than with them; pass boundary: {rate: ..., over: ...}"
-        )
-    if measure.of_one is None and not {"change", "against", "boundary"} & set(row):
-        raise UserError(
-            f"{path}: {name}: measure={measure.name} compares two conditions: pass change or "
-            "against, or another measure"
-        )
-    check_kind(path, name, row)
-
-
-def check_kind(path: Path, name: str, row: ClaimRow) -> None:
-    """A claim compares in one way, and shows beside it what two conditions have."""
     of_two = [one.name for one in MEASURES.values() if one.of_pair]
     for beside in row.get("beside", ()):
         if beside not in of_two:
             raise wrong(path, name, "beside", beside, of_two)
-    kinds = [key for key in ("change", "slope", "against", "boundary") if key in row]
-    if len(kinds) > 1 or ("more_than" in row and "change" not in row):
+    check_change(path, name, row)
+
+
+def check_change(path: Path, name: str, row: ClaimRow) -> None:
+    """Raise UserError for a change that the measure does not compare."""
+    measure, change = MEASURES[row["measure"]], row.get("change", {})
+    if measure.of_many:
+        if len(change) != measure.keys or "more_than" in row:
+            raise UserError(
+                f"{path}: {name}: measure={measure.name} is of conditions over "
+                f"{measure.keys} settings: pass these with all of their levels as change alone"
+            )
+        return
+    for key, values in change.items():
+        if len(values) != 2:
+            raise UserError(f"{path}: {name}: change.{key}={values}: pass [before, after]")
+    if measure.of_one is None and not change and "more_than" not in row:
         raise UserError(
-            f"{path}: {name} has {' and '.join(kinds) or 'more_than alone'}: pass one of change "
-            "(with more_than or without), slope, against and boundary, or none to measure each "
-            "condition"
+            f"{path}: {name}: measure={measure.name} compares two conditions: pass change or "
+            "more_than, or another measure"
         )
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-
-import pandas as pd
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from rlhf_lab.runs.trackers.console import counted
-from rlhf_lab_analysis.comparison.registry.definitions import Registry
-from rlhf_lab_analysis.comparison.registry.rows import Bound
-from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.comparison.cell import Member, Seeds
+from rlhf_lab_analysis.comparison.registry.definitions import Bound, Registry
+from rlhf_lab_analysis.comparison.selection import Selection
 
 QUALITY = ("stage/sft_loss", "stage/proxy_accuracy")
 
@@ -35,49 +32,39 @@ class Stage:
         return self.task, self.model, str(self.seed), *numbers, passed, str(self.runs)
 
 
-def stages_of(registry: Registry, tables: Tables) -> list[Stage]:
+def stages_of(registry: Registry, selection: Selection) -> Iterator[Stage]:
     """Every stage seed of these runs, of those that recorded how good its stages were."""
-    quality = qualities(tables, QUALITY)
-    found: dict[tuple[str, str, int], list[str]] = {}
-    for row in runs_of(tables):
-        if str(row["run"]) in quality:
-            key = (str(row["task"]), str(row["model"]), int(stage_of(row)))
-            found.setdefault(key, []).append(str(row["run"]))
-    return [
-        Stage(
-            task,
-            model,
-            seed,
-            quality[runs[0]],
-            not failing(registry, task, quality[runs[0]]),
-            len(runs),
-        )
-        for (task, model, seed), runs in sorted(found.items())
-    ]
+    found: dict[tuple[str, str, int], list[Mapping[str, float]]] = {}
+    for cell in selection.cells:
+        for seeds, member in cell.members.items():
+            if numbers := qualities(member):
+                key = (str(cell.parts["task"]), str(cell.parts["model"]), stage_of(seeds))
+                found.setdefault(key, []).append(numbers)
+    for (task, model, seed), (first, *others) in sorted(found.items()):
+        is_good = not failing(registry, task, first)
+        yield Stage(task, model, seed, first, is_good, 1 + len(others))
 
 
-def gated(registry: Registry, tables: Tables) -> tuple[Tables, list[str]]:
-    """The tables without the runs that a gate stops, and a line for each of their stage seeds.
+def gated(registry: Registry, selection: Selection) -> tuple[Selection, list[str]]:
+    """The conditions without the runs that a gate stops, and a line for each of their stage seeds.
 
     A run without such a number, as one of a pretrained policy, passes.
     """
-    quality = qualities(tables, QUALITY)
-    stopped: set[str] = set()
     lines: Counter[str] = Counter()
-    for row in runs_of(tables):
-        task, run = str(row["task"]), str(row["run"])
-        for reason in failing(registry, task, quality.get(run, {})):
-            stopped.add(run)
-            lines[f"stopped by the gate: {task}, stage seed {stage_of(row)}: {reason}"] += 1
-    kept = [f"{text} ({counted(num, 'run')})" for text, num in sorted(lines.items())]
-    return without(tables, stopped), kept
-
-
-def runs_of(tables: Tables) -> list[dict[Any, Any]]:
-    """What stages are known by, of each run: the tables have hundreds of other columns."""
-    known = tables.runs.reindex(columns=["run", "task", "model", "seed", "stage_seed"])
-    rows: list[dict[Any, Any]] = known.to_dict("records")
-    return rows
+    kept = []
+    for cell in selection.cells:
+        task = str(cell.parts["task"])
+        reasons = {
+            seeds: failing(registry, task, qualities(member))
+            for seeds, member in cell.members.items()
+        }
+        for seeds, texts in reasons.items():
+            stage = f"stopped by the gate: {task}, stage seed {stage_of(seeds)}"
+            lines.update(f"{stage}: {text}" for text in texts)
+        if good := {seeds for seeds, texts in reasons.items() if not texts}:
+            kept.append(cell.restricted(good))
+    stopped = [f"{text} ({counted(num, 'run')})" for text, num in sorted(lines.items())]
+    return Selection(tuple(kept), selection.left_out), stopped
 
 
 def failing(registry: Registry, task: str, numbers: Mapping[str, float]) -> list[str]:
@@ -89,13 +76,10 @@ def failing(registry: Registry, task: str, numbers: Mapping[str, float]) -> list
     ]
 
 
-def qualities(tables: Tables, keys: Sequence[str]) -> dict[str, dict[str, float]]:
-    """What evaluations recorded of the stages of each run."""
-    found: dict[str, dict[str, float]] = {}
-    for key in {*keys} & set(tables.versions):
-        for run, value in tables.versions.groupby("run")[key].first().dropna().items():
-            found.setdefault(str(run), {})[key] = float(value)
-    return found
+def qualities(member: Member) -> dict[str, float]:
+    """What evaluations recorded of the stages of a run."""
+    known = {key: member.versions[key].dropna() for key in QUALITY if key in member.versions}
+    return {key: float(column.iloc[0]) for key, column in known.items() if len(column)}
 
 
 def passes(value: float, bound: Bound) -> bool:
@@ -106,17 +90,6 @@ def bound_text(bound: Bound) -> str:
     return " and ".join(f"at {name} {value:g}" for name, value in bound.items())
 
 
-def stage_of(row: Mapping[Any, Any]) -> int:
-    """The seed of a run's stages."""
-    stage = row.get("stage_seed")
-    return int(row["seed"] if stage is None or pd.isna(stage) else stage)
-
-
-def without(tables: Tables, stopped: set[str]) -> Tables:
-    if not stopped:
-        return tables
-    points, versions, runs = (
-        frame[~frame["run"].isin(stopped)].reset_index(drop=True)
-        for frame in (tables.points, tables.versions, tables.runs)
-    )
-    return replace(tables, points=points, versions=versions, runs=runs)
+def stage_of(seeds: Seeds) -> int:
+    """The seed of a run's stages: its own, else that of the run."""
+    return seeds[0] or seeds[1]

@@ -9,6 +9,8 @@ from rlhf_lab_analysis.comparison.registry.answers import Unit
 from rlhf_lab_analysis.comparison.registry.definitions import Definition
 from rlhf_lab_analysis.sources.conditions import LETTERS, NUMBERS
 
+NAMES = {NUMBERS[name]: letter for name, letter in LETTERS.items()} | {"run.updates": "updates"}
+
 
 def change_text(claim: Definition, pair: Pair) -> str:
     """Such as `N=16 less N=1`, or `sync / async` of a ratio."""
@@ -20,8 +22,8 @@ def level_name(cell: Cell, key: str) -> str:
     """A level such as `N=16`, `fresh_share=0.5`, or `async`."""
     value = value_of(cell, key)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    own = f"{key.rpartition('.')[2]}=" if is_number else ""
-    return f"{named(key) or own}{level_text(cell, key)}"
+    is_named = key in NAMES or is_number
+    return f"{key_name(key)}={level_text(cell, key)}" if is_named else level_text(cell, key)
 
 
 def level_text(cell: Cell, key: str) -> str:
@@ -42,8 +44,6 @@ def between(claim: Definition) -> str:
     return " / " if claim.measure.unit is Unit.times else " less "
 
 
-def named(key: str) -> str:
-    """The letter of N, T, K and S; nothing for settings whose values are words."""
-    letters = {NUMBERS[name]: letter for name, letter in LETTERS.items()}
-    numbers = letters | {"run.updates": "updates"}
-    return f"{numbers[key]}=" if key in numbers else ""
+def key_name(key: str) -> str:
+    """The letter of N, T, K and S, else the last part of the key."""
+    return NAMES.get(key, key.rpartition(".")[2])

@@ -1,4 +1,4 @@
-"""Find how often claims looked at a difference, whose error these looks share."""
+"""Find how often claims looked at a difference, by which the error of the last look is divided."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def of_last_version() -> tuple[Definition, ...]:
         claim
         for one in read_registries()
         for claim in one.claims
-        if claim.row["measure"] == "quality"
-        and "change" in claim.row
+        if claim.measure.name == "quality"
+        and claim.varied
         and claim.part is None
         and claim.looks > 1
     )
@@ -47,6 +47,7 @@ def key_of(pair: Sequence[Cell]) -> Key:
 
 
 def family_text(together: int, looks: int = 1) -> str:
-    """How many intervals hold at once: `1 of 4 comparisons, 2 looks`."""
+    """How many intervals hold at once, and how many looks there were: `1 of 4 comparisons, 2
+    looks`."""
     family = f"1 of {together} comparisons" if together > 1 else "by itself"
     return f"{family}, {looks} looks" if looks > 1 else family

@@ -2,44 +2,60 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.equal_kl import Apart, Plane, at_equal_kl, at_equal_quality
-from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit, minus
-from rlhf_lab_analysis.comparison.stable_rates import times_of
+from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit
+from rlhf_lab_analysis.comparison.stable_rates import (
+    seeds_slopes,
+    slope_estimate,
+    times_of,
+    trials_of,
+)
 from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
 from rlhf_lab_analysis.statistics.curves import areas, common_range, curve_of, values_on_grid
+from rlhf_lab_analysis.statistics.results import Estimate, Options
 from rlhf_lab_analysis.words import VIRTUAL, WALL
 
 Effects: TypeAlias = dict[int, float]
+OfOne: TypeAlias = Callable[[Cell, Criteria], Effects]
 OfPair: TypeAlias = Callable[[Cell, Cell, Criteria], Effects]
+# Conditions by the levels of the settings that they differ in.
+Levels: TypeAlias = Mapping[tuple[Any, ...], Cell]
+# The number with its interval at a level, where it is no mean of the effects.
+Fit: TypeAlias = Callable[[Options], Estimate]
+OfMany: TypeAlias = Callable[[Levels, Criteria], tuple[Effects, Fit | None]]
 QUARTER = 4
-# The exponent of staleness in the largest stable learning rate, of conditions over both.
-BOUNDARY = "boundary_slope"
 OVERLAP = "speed-up / ((g + t) / max(g, t))"
+SLOPE = "slope of log {1} on log({0} + 1)"
 
 
 @dataclass(frozen=True)
 class Measure:
-    """of_pair: what the first condition has more than the second, by seed; None for a number of
-    many conditions. of_one: the number of a condition itself, if it has one. unit: of both; times
-    are logarithms. margin: the largest difference that does not matter, unless the claim has its
-    own. label: what the number is, where that is not the change. words: what it is called where it
-    stands beside another one."""
+    """of_pair: what the first condition has more than the second, by seed. of_one: the number of a
+    condition itself, if it has one. of_many: a number of conditions over so many settings (`keys`).
+    unit: of all; times are logarithms. margin: the largest difference that does not matter, unless
+    the claim has one. label: what the number is, where that is not the change; of many, with the
+    settings in braces. words: what it is called where it stands beside another one. is_timed:
+    whether it is of measured seconds, which only runs of one sweep have in common."""
 
     name: str
     unit: Unit
     margin: float
     of_pair: OfPair | None = None
-    of_one: Callable[[Cell, Criteria], Effects] | None = None
+    of_one: OfOne | None = None
     label: str = ""
     words: str = ""
+    of_many: OfMany | None = None
+    keys: int = 0
+    is_timed: bool = False
 
     @property
     def title(self) -> str:
@@ -47,9 +63,24 @@ class Measure:
         return self.label or self.words or self.name
 
 
-def difference_of(of_one: Callable[[Cell, Criteria], Effects]) -> OfPair:
-    """What the first condition has more of a number that each has by itself."""
-    return lambda after, before, criteria: minus(of_one(after, criteria), of_one(before, criteria))
+def of_each(
+    name: str, unit: Unit, margin: float, of_one: OfOne, label: str = "", words: str = ""
+) -> Measure:
+    """A number that each condition has by itself, and its difference between two."""
+    return Measure(
+        name,
+        unit,
+        margin,
+        lambda after, before, criteria: minus(of_one(after, criteria), of_one(before, criteria)),
+        of_one,
+        label,
+        words,
+    )
+
+
+def minus(first: Mapping[int, float], second: Mapping[int, float]) -> Effects:
+    """The difference of each common seed."""
+    return {seed: value - second[seed] for seed, value in first.items() if seed in second}
 
 
 def quality(cell: Cell, criteria: Criteria) -> Effects:
@@ -100,31 +131,21 @@ def after_a_quarter(cell: Cell, criteria: Criteria) -> Effects:
     }
 
 
-def equal_kl(after: Cell, before: Cell, criteria: Criteria) -> Effects:
-    """Mean distance of the frontiers over the KL that both runs were evaluated around.
+def of_all(compare: Callable[[Cell, Cell, Plane], dict[int, Apart]]) -> OfPair:
+    """Mean distance of the frontiers over what both runs have in common: the KL that they were
+    evaluated around, or the quality that both reach.
 
-    Nothing unless every common seed has KL in common: to leave one out would be to choose seeds by
-    what happened in them. A run that is lost leaves its seed out, here as in all pairs.
+    Nothing unless every common seed has some in common: to leave one out would be to choose seeds
+    by what happened in them. A run that is lost leaves its seed out, here as in all pairs.
     """
-    return of_all(at_equal_kl, after, before, criteria)
 
+    def of_pair(after: Cell, before: Cell, criteria: Criteria) -> Effects:
+        found = compare(after, before, Plane(criteria.quality, criteria.drift))
+        if set(found) != set(seeds_to_pair(after.seeds, before.seeds)):
+            return {}
+        return {seed: one.distance for seed, one in found.items()}
 
-def equal_quality(after: Cell, before: Cell, criteria: Criteria) -> Effects:
-    """Mean difference of the least KL at which each run has a quality, over the quality that both
-    reach. Nothing unless every common seed has some in common, as in `equal_kl`."""
-    return of_all(at_equal_quality, after, before, criteria)
-
-
-def of_all(
-    compare: Callable[[Cell, Cell, Plane], dict[int, Apart]],
-    after: Cell,
-    before: Cell,
-    criteria: Criteria,
-) -> Effects:
-    found = compare(after, before, Plane(criteria.quality, criteria.drift))
-    if set(found) != set(seeds_to_pair(after.seeds, before.seeds)):
-        return {}
-    return {seed: one.distance for seed, one in found.items()}
+    return of_pair
 
 
 def updates_before_collapse(cell: Cell, criteria: Criteria) -> Effects:
@@ -146,12 +167,12 @@ def log_ratio(after: Cell, before: Cell, axis: str) -> Effects:
 
 def clock(axis: str) -> OfPair:
     """log(after / before) of the whole run's seconds of a clock."""
-    return lambda after, before, criteria: log_ratio(after, before, axis)
+    return lambda after, before, _: log_ratio(after, before, axis)
 
 
 def saved(axis: str) -> OfPair:
     """log(before / after): how many times less of an axis the whole run took."""
-    return lambda after, before, criteria: log_ratio(before, after, axis)
+    return lambda after, before, _: log_ratio(before, after, axis)
 
 
 def over_overlap(axis: str, whole: str, generating: str) -> OfPair:
@@ -187,68 +208,75 @@ def at_equal(axis: str) -> OfPair:
     return of_pair
 
 
-MEASURES: Mapping[str, Measure] = {
-    one.name: one
-    for one in (
-        Measure("quality", Unit.points, 0.02, difference_of(quality), quality, words="win-rate"),
-        Measure("accuracy", Unit.points, 0.02, difference_of(accuracy), accuracy, words="accuracy"),
-        Measure("gain_over_sft", Unit.points, 0.02, difference_of(gain), gain, "gain over SFT"),
-        Measure(
-            "quality_over_updates",
-            Unit.points,
-            0.02,
-            over_updates,
-            words="mean over the updates",
-        ),
-        Measure(
-            "quality_after_a_quarter",
-            Unit.points,
-            0.02,
-            difference_of(after_a_quarter),
-            after_a_quarter,
-        ),
-        Measure("quality_at_equal_kl", Unit.points, 0.02, equal_kl),
-        Measure("kl_at_equal_quality", Unit.nats, 0.1, equal_quality, label="at equal win-rate"),
-        Measure("quality_at_equal_wall_clock", Unit.points, 0.02, at_equal(WALL)),
-        Measure("quality_at_equal_virtual_wall_clock", Unit.points, 0.02, at_equal(VIRTUAL)),
-        Measure(
-            "quality_at_equal_device_hours",
-            Unit.points,
-            0.02,
-            at_equal("x/device_hours"),
-            label="at equal device-hours",
-        ),
-        Measure(
-            "quality_at_equal_flops", Unit.points, 0.02, at_equal("x/flops"), label="at equal FLOPs"
-        ),
-        Measure("kl", Unit.nats, 0.1, difference_of(kl), kl, words="KL to SFT"),
-        Measure(
-            "updates_before_collapse",
-            Unit.updates,
-            4.0,
-            difference_of(updates_before_collapse),
-            updates_before_collapse,
-        ),
-        Measure(BOUNDARY, Unit.exponent, 0.25),
-        Measure("wall_clock", Unit.times, 0.05, clock(WALL)),
-        Measure("virtual_wall_clock", Unit.times, 0.05, clock(VIRTUAL)),
-        Measure(
-            "completions_saved", Unit.times, 0.05, saved("x/completions"), label="completions saved"
-        ),
-        Measure("flops_saved", Unit.times, 0.05, saved("x/flops"), label="FLOPs saved"),
-        Measure(
-            "speed_up_over_overlap",
-            Unit.times,
-            0.1,
-            over_overlap(WALL, "seconds/wall", "seconds/take"),
-            label=OVERLAP,
-        ),
-        Measure(
-            "virtual_speed_up_over_overlap",
-            Unit.times,
-            0.1,
-            over_overlap(VIRTUAL, "virtual_seconds/wall", "virtual_seconds/wait"),
-            label=OVERLAP,
-        ),
-    )
-}
+def per_doubling(of_one: OfOne) -> OfMany:
+    """What each doubling of a setting changes, by least squares on its binary logarithm."""
+
+    def of_many(levels: Levels, criteria: Criteria) -> tuple[Effects, None]:
+        numbers = [of_one(cell, criteria) for cell in levels.values()]
+        x = np.log2([float(level) for (level,) in levels])
+        x -= x.mean()
+        seeds = sorted(set.intersection(*(set(one) for one in numbers)))
+        return {seed: float(x @ [one[seed] for one in numbers] / (x @ x)) for seed in seeds}, None
+
+    return of_many
+
+
+def boundary_slope(than: float) -> OfMany:
+    """The exponent of staleness, plus 1, in the largest stable learning rate, less a number; of
+    conditions by staleness and rate."""
+
+    def of_many(levels: Levels, criteria: Criteria) -> tuple[Effects, Fit]:
+        fallen = {(float(age), float(rate)): times_of(c) for (age, rate), c in levels.items()}
+        trials = trials_of(fallen)
+        effects = {seed: slope - than for seed, slope in seeds_slopes(trials).items()}
+        return effects, functools.partial(slope_estimate, trials, than)
+
+    return of_many
+
+
+POINTS, NATS, TIMES = (Unit.points, 0.02), (Unit.nats, 0.1), (Unit.times, 0.05)
+OVERLAPS = (Unit.times, 0.1)
+EXPONENT, UPDATES = (Unit.exponent, 0.25), (Unit.updates, 4.0)
+BOUNDARY, INVERSE = boundary_slope(0.0), boundary_slope(-1.0)
+REAL = over_overlap(WALL, "seconds/wall", "seconds/take")
+ON_CLUSTER = over_overlap(VIRTUAL, "virtual_seconds/wall", "virtual_seconds/wait")
+HOURS, FLOPS = "x/device_hours", "x/flops"
+EVERY = (
+    of_each("quality", *POINTS, quality, words="win-rate"),
+    of_each("accuracy", *POINTS, accuracy, words="accuracy"),
+    of_each("gain_over_sft", *POINTS, gain, label="gain over SFT"),
+    of_each("quality_after_a_quarter", *POINTS, after_a_quarter),
+    of_each("kl", *NATS, kl, words="KL to SFT"),
+    of_each("updates_before_collapse", *UPDATES, updates_before_collapse),
+    Measure("quality_over_updates", *POINTS, over_updates, words="mean over the updates"),
+    Measure("quality_at_equal_kl", *POINTS, of_all(at_equal_kl)),
+    Measure("kl_at_equal_quality", *NATS, of_all(at_equal_quality), label="at equal win-rate"),
+    Measure("quality_at_equal_wall_clock", *POINTS, at_equal(WALL), is_timed=True),
+    Measure("quality_at_equal_virtual_wall_clock", *POINTS, at_equal(VIRTUAL)),
+    Measure(
+        *("quality_at_equal_device_hours", *POINTS, at_equal(HOURS)),
+        label="at equal device-hours",
+        is_timed=True,
+    ),
+    Measure("quality_at_equal_flops", *POINTS, at_equal(FLOPS), label="at equal FLOPs"),
+    Measure("wall_clock", *TIMES, clock(WALL), is_timed=True),
+    Measure("virtual_wall_clock", *TIMES, clock(VIRTUAL)),
+    Measure("completions_saved", *TIMES, saved("x/completions"), label="completions saved"),
+    Measure("flops_saved", *TIMES, saved(FLOPS), label="FLOPs saved"),
+    Measure("speed_up_over_overlap", *OVERLAPS, REAL, label=OVERLAP, is_timed=True),
+    Measure("virtual_speed_up_over_overlap", *OVERLAPS, ON_CLUSTER, label=OVERLAP),
+    Measure(
+        *("quality_per_doubling", *POINTS),
+        of_many=per_doubling(quality),
+        keys=1,
+        label="per doubling of {}",
+    ),
+    Measure("boundary_slope", *EXPONENT, of_many=BOUNDARY, keys=2, label=SLOPE),
+    Measure(
+        *("boundary_slope_over_inverse", *EXPONENT),
+        of_many=INVERSE,
+        keys=2,
+        label=f"{SLOPE}, less -1",
+    ),
+)
+MEASURES: Mapping[str, Measure] = {one.name: one for one in EVERY}

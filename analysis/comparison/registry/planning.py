@@ -19,7 +19,7 @@ WANTED_POWER = 0.8
 
 def spread_of(part: Compared) -> float:
     """The standard deviation of an effect over seeds."""
-    return float(np.std(list(part.effects.values()), ddof=1)) if len(part.effects) > 1 else 0.0
+    return float(np.std(list(part.effects.values()), ddof=1))
 
 
 def needed_for(aim: Aim, setting: Setting) -> tuple[int, float] | None:

@@ -1,21 +1,30 @@
-"""The questions of any runs, `analysis/claims/any_runs/questions.yaml`: answers, and what lacks."""
+"""Judge any runs by all claims: those with a plan, and the questions of any runs where these lack.
+
+`rlhf-lab claims`, `rlhf-lab report`, notebooks and publication tables show the same rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria, Unanswered
-from rlhf_lab_analysis.comparison.registry.decisions import decide_claim
+from rlhf_lab_analysis.comparison.registry.decisions import (
+    Decision,
+    Decisions,
+    condition_of,
+    decide_all,
+)
 from rlhf_lab_analysis.comparison.registry.definitions import (
     FOLDER,
     Definition,
     Registry,
-    read_registry,
+    read_registries,
 )
+from rlhf_lab_analysis.comparison.registry.gates import gated
 from rlhf_lab_analysis.comparison.registry.reasons import (
     Varied,
     data_reason,
@@ -23,15 +32,12 @@ from rlhf_lab_analysis.comparison.registry.reasons import (
     structure_reason,
 )
 from rlhf_lab_analysis.comparison.registry.settings import compared
-from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.tables.table import Tables
-
-FILE = FOLDER / "any_runs" / "questions.yaml"
+from rlhf_lab_analysis.comparison.selection import Selection
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question, and the claims that answer it."""
+    """A question of any runs, and the claims that answer it."""
 
     text: str
     claims: tuple[Definition, ...]
@@ -41,7 +47,7 @@ class Question:
         """The settings in which conditions must differ: the levels that are needed, or how many.
         Any claim is an answer, so that those about a change alone count where there are some."""
         found: dict[str, Sequence[Any] | int] = {}
-        changes = [one for one in self.claims if "change" in one.row and one.part is None]
+        changes = [one for one in self.claims if one.part is None]
         for claim in changes or self.claims:
             for key, (before, after) in claim.row.get("change", {}).items():
                 found.setdefault(key, needed_levels(before, after))
@@ -54,29 +60,27 @@ class Question:
     def needs(self) -> str:
         """The runs to make for it."""
         keys = " and ".join(key_of(part) for part in self.varied)
-        sweeps = ", ".join(dict.fromkeys(f"SWEEP={claim.row['sweep']}" for claim in self.claims))
-        return f"runs that differ in {keys}: make sweep {sweeps}"
+        making = ", ".join(dict.fromkeys(claim.making for claim in self.claims))
+        return f"runs that differ in {keys}: {making}"
+
+    def has(self, line: str) -> bool:
+        """Whether a line is about one of its claims."""
+        return any(line.startswith(f"not compared: {one.name}, ") for one in self.claims)
 
     def open(self, selection: Selection, criteria: Criteria, is_idle: bool) -> Unanswered:
         """Why these conditions give no answer, and the comparisons that lack seeds alone. is_idle:
         what is compared differs in nothing."""
-        compared = self.compared(selection)
-        if is_idle:
-            reason = "The runs that it compares differ in nothing, so that there is no verdict."
-        elif compared:
-            reason = data_reason(compared, criteria)
-        else:
-            reason = structure_reason(selection, self.varied)
-        return Unanswered(self.text, self.needs, reason, compared)
-
-    def compared(self, selection: Selection) -> tuple[tuple[Cell, ...], ...]:
-        """The conditions that it would compare, whatever their seeds, the baseline first."""
         found: dict[frozenset[Cell], tuple[Cell, ...]] = {}
         for claim in self.claims:
-            if "change" in claim.row:
-                for one in compared(claim, selection):
-                    found.setdefault(frozenset(one), one)
-        return tuple(found.values())
+            for cells in compared(claim, selection):
+                found.setdefault(frozenset(cells), cells)
+        if is_idle:
+            reason = "The runs that it compares differ in nothing, so that there is no verdict."
+        elif found:
+            reason = data_reason([*found.values()], criteria)
+        else:
+            reason = structure_reason(selection, self.varied)
+        return Unanswered(self.text, self.needs, reason, tuple(found.values()))
 
 
 def needed_levels(before: Any, after: Any) -> Sequence[Any] | int:
@@ -89,61 +93,91 @@ def needed_levels(before: Any, after: Any) -> Sequence[Any] | int:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers by question, the questions without an answer, and what was not compared."""
+    """What all claims come to, by file, the questions without an answer, and what was not
+    compared."""
 
-    given: tuple[tuple[str, tuple[Answer, ...]], ...]
+    judged: tuple[Decisions, ...]
     unanswered: tuple[Unanswered, ...]
     left_out: tuple[str, ...]
 
     @property
+    def decided(self) -> list[Decision]:
+        """Every row."""
+        return [one for found in self.judged for one in found.decided]
+
+    @property
     def every(self) -> list[Answer]:
-        """The answers of all questions."""
-        return [one for _, found in self.given for one in found]
+        return [one.answer for one in self.decided]
+
+    @property
+    def given(self) -> list[tuple[str, list[Answer]]]:
+        """The answers by question."""
+        found: dict[str, list[Answer]] = {}
+        for one in self.every:
+            found.setdefault(one.question, []).append(one)
+        return list(found.items())
 
 
 @cache
-def registry() -> Registry:
-    return read_registry(FILE)
+def registries() -> tuple[Registry, ...]:
+    """The files of claims of this project."""
+    return tuple(read_registries(FOLDER))
 
 
 def claim_named(name: str) -> Definition:
     """The claim of any runs with this name."""
-    return next(claim for claim in registry().claims if claim.name == name)
+    return next(one for one in general(registries()) if one.name == name)
 
 
-@cache
-def questions() -> tuple[Question, ...]:
-    """All questions, in the order of the file."""
-    claims = registry().claims
-    texts = dict.fromkeys(claim.row["question"] for claim in claims)
-    return tuple(
-        Question(text, tuple(one for one in claims if one.row["question"] == text))
-        for text in texts
-    )
+def general(files: Iterable[Registry]) -> list[Definition]:
+    return [claim for one in files if one.is_general for claim in one.claims]
 
 
-def answers(tables: Tables, criteria: Criteria | None = None) -> Answers:
-    """All answers that these tables allow. criteria: by default, win-rates within 2 points count
-    as equal."""
-    return answers_of(cells(tables), criteria or Criteria())
+def questions(files: Iterable[Registry] | None = None) -> list[Question]:
+    """All questions of any runs, in the order of the file."""
+    found: dict[str, list[Definition]] = {}
+    for claim in general(registries() if files is None else files):
+        found.setdefault(claim.row["question"], []).append(claim)
+    return [Question(text, tuple(claims)) for text, claims in found.items()]
 
 
 def answers_of(
-    selection: Selection, criteria: Criteria, asked: Sequence[Question] | None = None
+    selection: Selection, criteria: Criteria, files: Sequence[Registry] | None = None
 ) -> Answers:
-    """All answers that this selection allows. Conditions of one seed, or without the metrics of the
-    criteria, are not compared."""
+    """All answers that these conditions allow, by these files of claims (those of this project).
+    Conditions of one seed, or without the metrics of the criteria, are not compared.
+
+    A question of any runs is not asked of conditions that claims with a plan compare.
+    """
+    files = registries() if files is None else files
     usable, reasons = with_seeds(selection, criteria)
-    given, lacking = [], []
-    for question in questions() if asked is None else asked:
-        made = [decide_claim(claim, usable, criteria) for claim in question.claims]
-        idle = [f"not compared: {line}" for _, lines in made for line in lines]
-        reasons += idle
-        if found := tuple(one.answer for decided, _ in made for one in decided):
-            given.append((question.text, found))
-        else:
-            lacking.append(question.open(selection, criteria, bool(idle)))
-    return Answers(tuple(given), tuple(lacking), (*selection.left_out, *reasons))
+    planned = [one for one in files if not one.is_general]
+    judged, stopped = [], []
+    for file in planned:
+        kept, lines = gated(file, usable)
+        judged.append(decide_all(file, kept, criteria))
+        stopped += lines
+    keys = {key for one in judged for row in one.decided for key in row.answer.conditions}
+    read = {condition_of(cell) for cell in usable.cells if cell.key in keys}
+    for file in files:
+        if file.is_general:
+            judged.append(decide_all(file, usable, criteria, read))
+    idle = [f"not compared: {line}" for one in judged for line in one.idle]
+    answered = {row.answer.question for one in judged for row in one.decided}
+    lacking = [
+        one.open(selection, criteria, any(one.has(line) for line in idle))
+        for one in questions(files)
+        if one.text not in answered
+    ]
+    # What claims of other questions compare has its verdicts there.
+    unanswered = [
+        one
+        for one in lacking
+        if not one.compared
+        or not {condition_of(cell) for cells in one.compared for cell in cells} <= read
+    ]
+    left_out = (*selection.left_out, *reasons, *dict.fromkeys(stopped), *idle)
+    return Answers(tuple(judged), tuple(unanswered), left_out)
 
 
 def with_seeds(selection: Selection, criteria: Criteria) -> tuple[Selection, list[str]]:

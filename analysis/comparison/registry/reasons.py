@@ -23,31 +23,41 @@ def structure_reason(selection: Selection, varied: Varied) -> str:
     """What no comparison can be made of."""
     if not selection.cells:
         return "No run counts: the warnings have the reasons."
-    cells = selection.cells
-    missing = [value_reason(cells, part, wanted) for part, wanted in varied.items()]
-    unlike = [setting_reason(cells, part, wanted) for part, wanted in varied.items()]
+    missing, unlike = [], []
+    for part, wanted in varied.items():
+        values = {value_of(cell, part) for cell in selection.cells} - {None}
+        found = sorted(values, key=order)
+        number = wanted if isinstance(wanted, int) else 2
+        needed = () if isinstance(wanted, int) else wanted
+        if len(found) < number or not {*needed} <= values:
+            missing.append(value_reason(key_of(part), found, needed, number))
+        else:
+            unlike.append(setting_reason(selection.cells, part, needed or found))
     return next(filter(None, [*missing, *unlike]), "It needs other runs than these.")
 
 
-def value_reason(cells: Sequence[Cell], part: str, wanted: Sequence[Any] | int) -> str:
-    """Which values of a part there are too few of; "" if there are enough."""
-    key, values = key_of(part), values_of(cells, part)
-    number = wanted if isinstance(wanted, int) else 2
-    needed = () if isinstance(wanted, int) else wanted
-    if len(values) >= number and set(needed) <= set(values):
-        return ""
+def value_reason(key: str, found: Sequence[Any], needed: Sequence[Any], number: int) -> str:
+    """Which values of a part there are too few of."""
     need = " and ".join(f"{key}={value}" for value in needed) or f"{number} values of {key}"
-    found = ", ".join(map(str, values)) or "not set"
-    return f"It needs runs with {need}: {key} is {found} in all of these."
+    known = ", ".join(map(str, found)) or "not set"
+    return f"It needs runs with {need}: {key} is {known} in all of these."
 
 
-def setting_reason(cells: Sequence[Cell], part: str, wanted: Sequence[Any] | int) -> str:
+def setting_reason(cells: Sequence[Cell], part: str, needed: Sequence[Any]) -> str:
     """In what else the most similar conditions differ that differ in a part; "" if in nothing."""
-    needed = values_of(cells, part) if isinstance(wanted, int) else wanted
-    found = closest(cells, part, needed)
-    if not found:
+    rests = [
+        (value, dict(rest_of(cell, (part,))))
+        for cell in cells[:MOST_CELLS]
+        if (value := value_of(cell, part)) in needed
+    ]
+    apart = [
+        (one, other, sorted({key for key, _ in a.items() ^ b.items()}))
+        for (one, a), (other, b) in combinations(rests, 2)
+        if one != other and a != b
+    ]
+    if not apart:
         return ""
-    one, other, keys = found
+    one, other, keys = min(apart, key=lambda pair: len(pair[2]))
     more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
     also = ", ".join(keys[:MOST_NAMED]) + more
     key = key_of(part)
@@ -57,29 +67,6 @@ def setting_reason(cells: Sequence[Cell], part: str, wanted: Sequence[Any] | int
 def key_of(part: str) -> str:
     """The option that a part is set by on the command line."""
     return "mode.max_staleness" if part == "max_staleness" else keys_of(part)[0].rstrip(".")
-
-
-def values_of(cells: Sequence[Cell], part: str) -> list[Any]:
-    found = {value for cell in cells if (value := value_of(cell, part)) is not None}
-    return sorted(found, key=order)
-
-
-def closest(
-    cells: Sequence[Cell], part: str, wanted: Sequence[Any]
-) -> tuple[Any, Any, list[str]] | None:
-    """Two values of a part, and the other keys in which the most similar conditions with them
-    differ; None where no two differ in others."""
-    rests = [
-        (value, dict(rest_of(cell, (part,))))
-        for cell in cells[:MOST_CELLS]
-        if (value := value_of(cell, part)) in wanted
-    ]
-    found = [
-        (one, other, sorted(key for key in {*a, *b} if a.get(key) != b.get(key)))
-        for (one, a), (other, b) in combinations(rests, 2)
-        if one != other
-    ]
-    return min((pair for pair in found if pair[2]), key=lambda pair: len(pair[2]), default=None)
 
 
 def data_reason(compared: Sequence[Sequence[Cell]], criteria: Criteria) -> str:

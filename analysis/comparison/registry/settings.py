@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from rlhf_lab_analysis.comparison.cell import Cell, with_common_seeds
 from rlhf_lab_analysis.comparison.claims import Pair
-from rlhf_lab_analysis.comparison.families import drop_shared, rest_of, value_of
+from rlhf_lab_analysis.comparison.families import drop_shared, parameters, rest_of, value_of
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.comparisons import (
     Compared,
@@ -17,10 +17,8 @@ from rlhf_lab_analysis.comparison.registry.comparisons import (
     effect,
     pairs,
 )
-from rlhf_lab_analysis.comparison.registry.definitions import Definition
+from rlhf_lab_analysis.comparison.registry.definitions import Definition, PartRow
 from rlhf_lab_analysis.comparison.registry.labels import between, change_text
-from rlhf_lab_analysis.comparison.registry.rows import PartRow
-from rlhf_lab_analysis.comparison.registry.sizes import by_size
 from rlhf_lab_analysis.comparison.selection import Selection
 
 # Rates are chosen for each algorithm by itself: algorithms are compared with their own.
@@ -64,7 +62,7 @@ def settings_of_claim(claim: Definition, selection: Selection, criteria: Criteri
     """Every setting of these conditions in which the claim can be tested; one seed has no
     interval."""
     chosen = chosen_by(claim, selection)
-    if "against" in claim.row or "more_than" in claim.row:
+    if claim.part:
         found = list(between_parts(claim, chosen, criteria))
     else:
         found = [
@@ -80,8 +78,7 @@ def setting_of(claim: Definition, cells: Sequence[Cell]) -> str:
 
 
 def between_parts(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator[Setting]:
-    """One value of a part beside others, in what it has (`against`) or in what a change does to it
-    (`more_than`)."""
+    """One value of a part beside others, in what it has or in what a change does to it."""
     for group, after, others in groups_of(claim, chosen):
         parts = tuple(beside(claim, group, after, other, criteria) for other in others)
         yield Setting(setting_of(claim, parts[0].cells), parts)
@@ -90,6 +87,8 @@ def between_parts(claim: Definition, chosen: Selection, criteria: Criteria) -> I
 def compared(claim: Definition, selection: Selection) -> list[tuple[Cell, ...]]:
     """The conditions that a claim about a change would compare, whatever their seeds, the baseline
     first."""
+    if not claim.varied or claim.measure.of_many:
+        return []
     chosen = chosen_by(claim, selection)
     if claim.part is None:
         return [options[0] for options in pairs(claim, chosen)]
@@ -107,10 +106,10 @@ def groups_of(claim: Definition, chosen: Selection) -> Iterator[tuple[Group, Any
     free = (*claim.varied, name, *(OF_ALGORITHM if name == "algo" else ()))
     groups: dict[Any, dict[Any, tuple[Cell, ...]]] = {}
     units: list[tuple[Cell, ...]] = [(cell,) for cell in drop_shared(chosen.cells)]
-    if "change" in claim.row:
+    if claim.varied:
         units = [(after, before) for ((before, after), *_) in pairs(claim, chosen)]
     # Another sweep may have an algorithm at another rate: that of the claim's own sweep is meant.
-    for unit in sorted(units, key=lambda one: one[0].sweep != claim.row["sweep"]):
+    for unit in sorted(units, key=lambda one: one[0].sweep != claim.row.get("sweep")):
         group = groups.setdefault(rest_of(unit[0], free), {})
         group.setdefault(value_of(unit[0], name), unit)
     for group in groups.values():
@@ -146,3 +145,20 @@ def beside(
     effects = {seed: value - theirs[seed] for seed, value in own.items() if seed in theirs}
     label = f"{label}, of {change_text(claim, (first[1], first[0]))}"
     return Compared(label, effects, cells, text)
+
+
+def by_size(part: str, units: Group) -> list[Any]:
+    """The values of a part, the smallest first: by the parameters in their names, then by the mean
+    FLOPs of their runs, as equal updates of a larger model are more."""
+
+    def size(name: Any) -> tuple[float, float]:
+        ends = units[name][-1].at_end("x/flops").values()
+        return parameters(name), sum(ends) / len(ends)
+
+    return sorted(sized(part, list(units)), key=size)
+
+
+def sized(part: str, names: Sequence[Any]) -> list[Any]:
+    """The options that are sizes of one thing. A reward may be of any kind: only those whose names
+    end in a number of parameters, such as paper_proxy_1b, are reward models of some size."""
+    return [name for name in names if part != "reward" or parameters(name)]

@@ -22,7 +22,18 @@ SECOND = {"model@proxy": "model", "reward@judge": "reward"}
 SWEEPS = Path(__file__).parents[1] / "sweeps" / "files"
 # Commands whose words are folders.
 OF_FOLDERS = (
-    *("runs", "watch", "samples", "timeline", "export", "plan", "sync", "report", "figures"),
+    *(
+        "runs",
+        "watch",
+        "samples",
+        "timeline",
+        "export",
+        "plan",
+        "sync",
+        "report",
+        "plot",
+        "figures",
+    ),
     *("tables", "compare", "publication-tables", "claims", "implicit-reward"),
 )
 SIGNS = re.compile(r"[+~]*")

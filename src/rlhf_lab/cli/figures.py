@@ -1,12 +1,12 @@
-"""`rlhf-lab figures`: all figures that runs allow, with their data and captions."""
+"""`rlhf-lab figures`: the figures of the paper that runs allow."""
 
 from rlhf_lab.cli.analysis_command import analysis_command
 
 COMMAND = analysis_command(
     "figures",
-    "all figures that runs allow, with their data and captions",
+    "the figures of the paper that runs allow, with their numbers",
     "runs/own --out figures",
-    usage="RUNS... [--out FOLDER] [--only NAME ...] [--formats png,pdf,svg] [--list] "
-    "[--with rliable|openrlbenchmark]",
-    module="figures.__main__",
+    usage="RUNS... [--out FOLDER] [--only NAME ...] [--formats png,pdf,svg] [--drift METRIC] "
+    "[--style FILE] [--list]",
+    module="plots.paper_command",
 )

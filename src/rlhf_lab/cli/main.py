@@ -21,8 +21,8 @@ from rlhf_lab.types.errors import UserError
 # Files of commands, in the order of `rlhf-lab --help`. A new command is a file and a word here.
 MODULES = """
 data train sft label relabel reward_model stages evaluate implicit_reward pipeline sweep runs watch
-samples chat resume replay fork attribute timeline serve launch export sync report figures tables
-compare publication_tables claims plan cluster explain completion
+samples chat resume replay fork attribute timeline serve launch export sync report plot figures
+tables compare publication_tables claims plan cluster explain completion
 """.split()
 
 # What the scripts of `rlhf-lab completion` ask.

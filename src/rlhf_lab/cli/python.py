@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlhf_lab.cli.arguments import overrides_to_resume, refuse_secrets
 from rlhf_lab.cli.command import MULTIRUN
 from rlhf_lab.cli.endings import message, refusals
+from rlhf_lab.cli.report import extra_needed
 from rlhf_lab.cli.train import COMMAND
 from rlhf_lab.runs import folder
 from rlhf_lab.runs.given import name_of_function, path_of_rows
@@ -26,6 +28,7 @@ from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
     from omegaconf import DictConfig
 
 
@@ -87,6 +90,14 @@ def train(
 def resume(path: Path | str, *overrides: str) -> Run:
     """Continue a run that ended early, in its folder. Returns when it ends."""
     return started([str(path), *overrides], overrides_to_resume)
+
+
+def plot(runs: Any, *arguments: Any, **options: Any) -> Figure:
+    """A figure of runs: see rlhf_lab_analysis.plots.command.plot, which has the arguments."""
+    with extra_needed():
+        made = import_module("rlhf_lab_analysis.plots.command")
+    figure: Figure = made.plot(runs, *arguments, **options)
+    return figure
 
 
 def started(words: list[str], of_run: Callable[[Path, Sequence[str]], list[str]] | None) -> Run:

@@ -7,7 +7,7 @@ import pytest
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.equal_kl import Plane, at_equal_quality, mirrored
 from rlhf_lab_analysis.comparison.selection import cells
-from rlhf_lab_analysis.statistics.frontiers import frontier_of
+from rlhf_lab_analysis.statistics.curves import frontier_of
 from tests.support.question_records import Made
 from tests.support.table_records import tables
 

@@ -10,7 +10,6 @@ from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registry
 from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.figures.catalogue import draw_selection
 from rlhf_lab_analysis.publication_tables.differences import differences
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.statistics.decisions import Verdict
@@ -27,7 +26,6 @@ LOSSES = {"ppo": (0.001, 0.002, 0.003, 0.001), "online_dpo": (0.10, 0.12, 0.08, 
 
 def check_one_rule(tables: Tables, ladder: Selection, algos: int) -> set[str]:
     """Of a ladder of so many algorithms, each N against N=1; returns the verdicts of the table."""
-    figure = draw_selection("differences", ladder).data
     options = TableOptions(metrics=("gold/win_rate",), baseline="N=1")
     (table,) = differences(tables, ladder, options)
     registry = read_registry(FOLDER / "async_rlhf.yaml")
@@ -42,17 +40,13 @@ def check_one_rule(tables: Tables, ladder: Selection, algos: int) -> set[str]:
         if one.name in (f"n{after}_costs", f"n{after}_costs_nothing")
     }
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    assert rows and len(rows) == len(figure)
+    assert rows
     for row in rows:
         algo, n = str(row["condition"]).split()
-        is_it = figure["condition"].eq(n) & figure["group"].str.startswith(algo)
-        (drawn,) = figure[is_it].to_dict("records")
         value: Any = row["difference"]
-        assert (drawn["low"], drawn["high"]) == pytest.approx((value.low, value.high))
-        assert drawn["verdict"] == row["verdict"]
         # Two one-sided tests of each algorithm, at each look.
         level = f"{100 * (1 - 2 * 0.05 / algos / looks.get(n, 1)):.4g}%"
-        assert drawn["interval"] == f"{row['level']} t" == f"{level} t"
+        assert row["level"] == level
         if n in ("N=2", "N=4"):
             found = decided[f"n{n[-1]}_costs_nothing", algo]
             holds = found.answer.verdict is Verdict.holds
@@ -61,12 +55,11 @@ def check_one_rule(tables: Tables, ladder: Selection, algos: int) -> set[str]:
             width = (ends.high - ends.low) / (value.high - value.low)
             assert ends.point == pytest.approx(value.point)
             assert holds == is_equal and width == pytest.approx(1)
-            assert found.family == drawn["family"]
     return {str(row["verdict"]) for row in rows}
 
 
-def test_page_figure_and_table_have_one_rule() -> None:
-    """Best-of-2 at N=4 was cannot tell on the page, equal in the figure and in the table."""
+def test_page_and_table_have_one_rule() -> None:
+    """Best-of-2 at N=4 was cannot tell on the page and equal in the table."""
     runs = [
         run
         for algo, losses in LOSSES.items()

@@ -11,7 +11,7 @@ import pytest
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria, Number, Unit
 from rlhf_lab_analysis.comparison.registry.measures import on_average, over_updates
-from rlhf_lab_analysis.comparison.registry.questions import Answers, answers
+from rlhf_lab_analysis.comparison.registry.questions import Answers, answers_of, registries
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.statistics.decisions import Verdict
@@ -29,7 +29,9 @@ EQUAL, ORDER = "one round ahead ends", "than every other algorithm"
 
 
 def given(*conditions: list[Record], asked: Criteria | None = None) -> Answers:
-    return answers(made.tables(*(run for runs in conditions for run in runs)), asked)
+    """The answers to the questions of any runs alone."""
+    tables = made.tables(*(run for runs in conditions for run in runs))
+    return answers_of(cells(tables), asked or Criteria(), [registries()[-1]])
 
 
 def find(found: Answers, words: str, scale: str = "") -> Answer:
@@ -229,20 +231,6 @@ def test_the_order_of_algorithms_is_about_their_losses() -> None:
     assert order.numbers[0].estimate.point == pytest.approx(0.31 - 0.011)
     turned = given(ladder("online_dpo", lost), ladder("ppo", kept))
     assert find(turned, ORDER).verdict is Verdict.does_not_hold
-
-
-def test_who_still_learns_is_about_gains_over_the_start() -> None:
-    def ladder(algo: str, end: float) -> list[Record]:
-        ends = (end, end + 0.001, end - 0.001)
-        return Made(algo=algo).runs(HIGH) + Made(algo=algo, per_round=64).runs(ends)
-
-    found = given(ladder("online_dpo", 0.8), ladder("ppo", 0.4))
-    learns = {algo: find(found, "still ends above SFT", algo) for algo in ("online_dpo", "ppo")}
-    assert learns["online_dpo"].verdict is Verdict.holds
-    assert learns["online_dpo"].numbers[0].estimate.point == pytest.approx(0.4)
-    assert learns["ppo"].verdict is Verdict.does_not_hold
-    # Of the most updates a round alone.
-    assert learns["ppo"].runs == "3 runs, 3 seeds (1 to 3)"
 
 
 def test_one_curve_is_judged_at_equal_kl() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from rlhf_lab_analysis.comparison.registry.answers import Unanswered
-from rlhf_lab_analysis.comparison.registry.questions import answers
+from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unanswered
+from rlhf_lab_analysis.comparison.registry.questions import Answers, answers_of, registries
+from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.sources.record import Record
 from tests.support import table_records as made
 from tests.support.question_records import Made
@@ -16,9 +17,13 @@ pytestmark = pytest.mark.usefixtures("costly")
 ENDS = (0.7, 0.8)
 
 
+def answers(records: Sequence[Record]) -> Answers:
+    """Of the questions of any runs alone."""
+    return answers_of(cells(made.tables(*records)), Criteria(), [registries()[-1]])
+
+
 def unanswered(records: Sequence[Record], about: str) -> Unanswered:
-    found = answers(made.tables(*records)).unanswered
-    return next(one for one in found if about in one.question)
+    return next(one for one in answers(records).unanswered if about in one.question)
 
 
 def test_one_seed_of_sync_and_async_needs_another_seed() -> None:
@@ -55,7 +60,7 @@ def test_two_updates_a_round_are_too_few_for_what_is_lost_on_the_way() -> None:
 
 
 def test_an_answer_names_the_conditions_that_it_compares() -> None:
-    found = answers(made.tables(*Made().runs(ENDS), *Made(mode="async").runs(ENDS)))
+    found = answers([*Made().runs(ENDS), *Made(mode="async").runs(ENDS)])
     conditions = {key for one in found.every for key in one.conditions}
     assert len(conditions) == 2 and all(len(key) == 3 for key in conditions)
 

@@ -15,7 +15,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the notebooks that are written, none of which is run."""
     names: list[str] = []
 
-    def write(script: Path) -> Path:
+    def write(script: Path, folder: Path | None) -> Path:
         names.append(script.stem)
         return script.with_suffix(".ipynb")
 

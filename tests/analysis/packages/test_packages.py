@@ -7,7 +7,7 @@ import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote_plus
+from urllib.parse import parse_qs, unquote_plus
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,6 @@ from rlhf_lab_analysis.packages.by_open_rl_benchmark import DRAWN, PACKAGE, by_o
 from rlhf_lab_analysis.packages.by_rliable import THEIRS, by_rliable
 from rlhf_lab_analysis.packages.option import beside
 from rlhf_lab_analysis.report.command import add_options, run
-from rlhf_lab_analysis.sources.filter_text import parse_query
 from rlhf_lab_analysis.sources.open_rl_benchmark import read_benchmark
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.tables.table import Tables
@@ -77,7 +76,7 @@ def rlops_by_hand(
     """A process that writes what rlops does: mean and deviation of the last version by filter."""
     given = dict(pairwise(words))
     where, *filters = words[words.index("--filters") + 1 : words.index("--env-ids")]
-    assert parse_query([where]).where.metrics == (WIN_RATE,)
+    assert parse_qs(where.removeprefix("?"))["metric"] == [WIN_RATE]
     assert given["--metric-last-n-average-window"] == "1"
     assert env["PYTHONPATH"].split(os.pathsep)[0] == str(cwd)
     held: dict[str, list[float]] = {}

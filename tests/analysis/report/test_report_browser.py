@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlhf_lab_analysis.report.series import LEVEL
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.statistics.aggregates import aggregate_curves
-from rlhf_lab_analysis.statistics.curves import common_grid, curve_of, values_on_grid
+from rlhf_lab_analysis.statistics.curves import common_range, curve_of, values_on_grid
 from rlhf_lab_analysis.statistics.results import Method, Options
 from tests.support import table_records as made
 from tests.support.browser import Page, browser, program
@@ -102,7 +103,7 @@ def test_means_and_bands_are_those_of_the_statistics(show: Any) -> None:
                  [0.4 + (end - 0.4) * v / 4 for v in range(5)])
         for seed, end in ends.items()
     ]  # fmt: skip
-    grid = common_grid(curves, 5)
+    grid = np.linspace(*common_range(curves), 5)
     options = Options(level=LEVEL, method=Method.t)
     given = {"t": values_on_grid(curves, grid)[:, None, :]}
     band = aggregate_curves(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,7 @@ import pytest
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.timeline import PAUSED, LaneSpan
 from rlhf_lab.runs.timeline_colours import PAUSED_LABEL
-from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.selection import cells
-from rlhf_lab_analysis.figures.catalogue import draw
-from rlhf_lab_analysis.figures.figure_builder import DrawnFigure
 from rlhf_lab_analysis.report import timelines
 from rlhf_lab_analysis.report.forks import fork_trees
 from rlhf_lab_analysis.report.groups import Group, name_groups
@@ -24,9 +20,7 @@ from rlhf_lab_analysis.report.make import Options, html
 from rlhf_lab_analysis.sources.record import Record, Row
 from tests.support import table_records as made
 from tests.support.report_pages import Texts, data_of
-from tests.support.sweep_tables import of_sweep
 from tests.support.virtual_files import write_virtual_files
-from tests.sweeps.test_sweeps_conf import Sweep
 
 SWEPT = {"queue": ["in_order", "drop"], "tail": ["none"], "mode.max_staleness": ["1"]}
 
@@ -150,28 +144,6 @@ def test_the_clock_of_a_virtual_cluster_is_an_axis_with_a_name_of_its_own() -> N
     row = Texts(text).row("grpo sync")
     assert "120" in row and "wall-clock, virtual s" in Texts(text).text
     assert "virtual s" not in Texts(html(made.tables(made.record()), Options())).text
-
-
-def virtual_front(times: float) -> DrawnFigure:
-    """The front of a sweep of two queues, of which one takes so many times the virtual seconds."""
-    sweep = "queue_policies_nano"
-    tables = of_sweep(sweep, SWEPT, Sweep(sweep).config)
-    versions, axis = tables.versions.copy(), "x/virtual_seconds"
-    dropping = tables.runs.loc[tables.runs["swept"].str.contains("queue=drop"), "run"]
-    assert len(dropping) == len(tables.runs) / 2
-    versions.loc[versions["run"].isin(dropping), axis] *= times
-    return draw("pareto", replace(tables, versions=versions))
-
-
-def test_a_front_of_virtual_runs_has_virtual_seconds() -> None:
-    drawn = virtual_front(2.0)
-    found = {*drawn.data["x_name"].dropna()}
-    assert found == {"x/flops", "x/updates", "x/virtual_seconds"}
-
-
-def test_virtual_runs_of_equal_cost_have_no_front() -> None:
-    with pytest.raises(UserError, match="pareto: it needs two conditions of a sweep"):
-        virtual_front(1.0)
 
 
 def test_files_are_read_of_no_more_runs_than_are_drawn(

@@ -14,12 +14,11 @@ from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
 from rlhf_lab.sweeps.sweep_file import SweepRecord, write_record
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.csv_files import read_csv
-from rlhf_lab_analysis.sources.filter_text import parse_query
-from rlhf_lab_analysis.sources.filters import Query
+from rlhf_lab_analysis.sources.filters import parse_filters
 from rlhf_lab_analysis.sources.findings import Kind
-from rlhf_lab_analysis.sources.record import Reading, Source
+from rlhf_lab_analysis.sources.record import Source
 from rlhf_lab_analysis.sources.tensorboard_files import read_events
-from rlhf_lab_analysis.tables.__main__ import main, queries_of
+from rlhf_lab_analysis.tables.__main__ import main
 from rlhf_lab_analysis.tables.exported import runs_to_export
 from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.open_rl_benchmark_export import write_benchmark
@@ -115,15 +114,11 @@ def test_events_in_a_runs_folder_are_of_that_run(tmp_path: Path) -> None:
     assert (mirror.run, mirror.facts.seed, mirror.facts.planned_rounds) == ("r1", 1, 4)
     made = tables(mirror)
     assert made.points["x/wall_seconds"].tolist() == [10, 20, 30, 40], "the ledger's"
-    both = read_sources([str(tmp_path), f"tensorboard:{tmp_path}"], [], no_wandb)
+    both = read_sources([str(tmp_path), f"tensorboard:{tmp_path}"])
     assert tables(*both.records).runs["source"].tolist() == ["folder"]
 
 
 # What a path is.
-
-
-def no_wandb(text: str, _: object) -> Reading:
-    raise AssertionError(f"nobody asked for {text}")
 
 
 def test_a_path_is_read_as_what_it_holds(tmp_path: Path) -> None:
@@ -138,38 +133,22 @@ def test_a_path_is_read_as_what_it_holds(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="can be read in several ways: pass one or more of folder:"):
         kind_of(tmp_path)
     named = [f"{kind}:{tmp_path}" for kind in ("folder", "orb")]
-    assert [one.run for one in read_sources(named, [], no_wandb).records] == ["r1", "b"]
+    assert [one.run for one in read_sources(named).records] == ["r1", "b"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="holds nothing to read"):
-        read_source(str(tmp_path / "empty"), [], no_wandb)
+        read_source(str(tmp_path / "empty"))
     with pytest.raises(UserError, match="there is no such file or folder"):
-        read_source("folder:nowhere", [], no_wandb)
+        read_source("folder:nowhere")
 
 
-def test_a_project_of_wandbs_is_left_to_its_reader() -> None:
-    asked: list[tuple[str, list[Query]]] = []
-
-    def online(text: str, queries: object) -> Reading:
-        asked.append((text, list(queries)))  # type: ignore[call-overload]
-        return Reading(())
-
-    read_sources(["wandb:me/p", "wandb:"], [], online)
-    assert asked == [("me/p", []), ("", [])]
+@pytest.mark.parametrize("named", ["{}", "{}/run-r1.wandb", "offline:{}"])
+def test_wandbs_offline_files_are_refused_with_what_to_do(tmp_path: Path, named: str) -> None:
+    (tmp_path / "run-r1.wandb").write_bytes(b":W&B")
+    with pytest.raises(UserError, match=r"offline files: send them by .*sync.* wandb:ENTITY/PROJ"):
+        read_source(named.format(tmp_path))
 
 
 # The command.
-
-
-def test_environments_belong_to_their_group_of_filters() -> None:
-    assert queries_of([], []) == []
-    one, two = queries_of([["?we=a"], ["?we=b"]], [["E", "F"]])
-    assert one.env_ids == two.env_ids == ("E", "F")
-    one, two = queries_of([["?we=a"], ["?we=b"]], [["E"], ["F"]])
-    assert (one.env_ids, two.env_ids) == (("E",), ("F",))
-    (alone,) = queries_of([], [["E"]])
-    assert alone.env_ids == ("E",) and not alone.experiments
-    with pytest.raises(UserError, match="--env-ids 2 times and --filters 1 times"):
-        queries_of([["?"]], [["E"], ["F"]])
 
 
 def test_the_command_shows_writes_and_exports(
@@ -189,9 +168,9 @@ def test_the_command_shows_writes_and_exports(
     assert load(out).overview == "3 runs, 1 condition, 3 seeds (1 to 3)"
     again = gather([str(tmp_path / "runs")], metrics=["gold/win_rate", "reward/mean"])
     assert again.points.equals(load(out).points) and again.findings == load(out).findings
-    one = gather([str(tmp_path / "runs")], [parse_query(["?metric=gold/win_rate", "?seed=1"])])
+    one = gather([str(tmp_path / "runs")], parse_filters(["seed=1"]), ["gold/win_rate"])
     assert one.overview == "1 run, 1 condition, 1 seed (1)" and "reward/mean" not in one.points
-    assert main([str(orb), "--filters", "?we=me", "grpo-sync?seed=3"]) == 0
+    assert main([str(orb), "--where", "exp_name=grpo-sync", "--where", "seed=3"]) == 0
     assert capsys.readouterr().out.startswith("1 run, 1 condition, 1 seed (3)\n")
 
 
@@ -200,7 +179,8 @@ def test_the_command_refuses_in_one_line(
 ) -> None:
     write_run(tmp_path / "seed-1", record())
     for given, said in (
-        (["--filters", "?", "ppo"], "tables: no run of 1 matches '?' 'ppo'. There are:"),
+        (["--where", "exp_name=ppo"], "tables: no run of 1 has exp_name=ppo. There are:"),
+        (["--where", "ppo"], "tables: --where ppo: pass KEY=VALUE"),
         (["--metric", "win"], "tables: --metric win: no run has it; there are "),
         (["--out", "t.xlsx"], "tables: --out t.xlsx: choose a name"),
     ):
@@ -217,25 +197,22 @@ JOBS = [("sync", 1), ("sync", 2), ("lagged", 1)]
 
 @pytest.fixture(scope="session")
 def sweep(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three runs, as the jobs of a sweep are named, with both mirrors."""
+    """Three runs, as the jobs of a sweep are named, with a mirror."""
     root = tmp_path_factory.mktemp("real")
     common = [
-        "debug=tiny", "reward=task_rule", "tracker=wandb_offline", "tracker.tensorboard=true",
+        "debug=tiny", "reward=task_rule", "tracker.tensorboard=true",
         "output.quiet=true", f"output.cache={cache}", "tracker.sweep=ladder",
     ]  # fmt: skip
-    with pytest.MonkeyPatch.context() as surroundings:
-        for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
-            surroundings.setenv(name, str(root / "own"))
-        for mode, seed in JOBS:
-            own = [f"mode={mode}", f"seed={seed}", f"tracker.condition='mode={mode}'",
-                   f"output.dir={root}/ladder/mode-{mode}/seed-{seed}"]  # fmt: skip
-            assert run_command("train", [*common, *own]) == 0
+    for mode, seed in JOBS:
+        own = [f"mode={mode}", f"seed={seed}", f"tracker.condition='mode={mode}'",
+               f"output.dir={root}/ladder/mode-{mode}/seed-{seed}"]  # fmt: skip
+        assert run_command("train", [*common, *own]) == 0
     return root / "ladder"
 
 
 def test_a_real_sweep_and_its_mirrors_have_the_same_numbers(sweep: Path) -> None:
-    kinds = ("folder", "offline", "tensorboard")
-    readings = {kind: read_source(f"{kind}:{sweep}", [], no_wandb) for kind in kinds}
+    kinds = ("folder", "tensorboard")
+    readings = {kind: read_source(f"{kind}:{sweep}") for kind in kinds}
     assert all(one.findings == () for one in readings.values())
     made = {kind: tables(*one.records) for kind, one in readings.items()}
     ours = made["folder"]
@@ -244,12 +221,6 @@ def test_a_real_sweep_and_its_mirrors_have_the_same_numbers(sweep: Path) -> None
     assert ours.runs["max_staleness"].tolist() == [1, 0, 0]
     assert ours.runs["points"].tolist() == ours.runs["planned_rounds"].tolist() == [4] * 3
     assert set(f.kind for f in ours.findings) <= {Kind.missing_metric}, "rounds without any pair"
-    key, own = ["run", "x/rounds"], ["source", "x/step"]
-    numeric = [c for c in ours.points if c not in own]
-    theirs = made["offline"].points.sort_values(key)[numeric].reset_index(drop=True)
-    assert theirs.equals(ours.points.sort_values(key)[numeric].reset_index(drop=True))
-    columns = [c for c in ours.versions if c not in own and not c.startswith("timing/")]
-    assert made["offline"].versions[columns].equals(ours.versions[columns])
     assert len(ours.versions) == 6 and ours.versions["x/completions"].max() > 0
     board = made["tensorboard"].points
     scalars = [c for c in board if c in ours.points and c.startswith(("reward/", "kl/", "x/f"))]
@@ -260,16 +231,16 @@ def test_a_real_sweep_and_its_mirrors_have_the_same_numbers(sweep: Path) -> None
 
 
 def test_a_real_sweep_and_its_mirrors_are_each_run_once(sweep: Path) -> None:
-    every = read_sources([str(sweep), f"offline:{sweep}", f"tensorboard:{sweep}"], [], no_wandb)
+    every = read_sources([str(sweep), f"tensorboard:{sweep}"])
     made = tables(*every.records)
     assert made.runs["source"].tolist() == ["folder"] * 3
-    assert sum(finding.kind is Kind.duplicate for finding in made.findings) == 6
+    assert sum(finding.kind is Kind.duplicate for finding in made.findings) == 3
 
 
 def test_an_exported_real_sweep_has_the_same_numbers(sweep: Path, tmp_path: Path) -> None:
-    read = read_source(str(sweep), [], no_wandb)
+    read = read_source(str(sweep))
     write_benchmark(runs_to_export(read.records), tmp_path, "me", "p")
-    ours, again = tables(*read.records), tables(*read_source(str(tmp_path), [], no_wandb).records)
+    ours, again = tables(*read.records), tables(*read_source(str(tmp_path)).records)
     for part in ("points", "versions"):
         columns = [c for c in getattr(ours, part) if c != "source"]
         assert getattr(again, part)[columns].equals(getattr(ours, part)[columns])
@@ -288,7 +259,7 @@ def test_a_real_job_that_is_gone_is_missed(sweep: Path, tmp_path: Path) -> None:
         "train", "ladder", (), {"mode": ("sync", "lagged")}, "", "", contents, folders
     )
     write_record(copy, asked, may_extend=False)
-    assert read_source(str(copy), [], no_wandb).findings == ()
+    assert read_source(str(copy)).findings == ()
     shutil.rmtree(copy / "mode-sync/seed-2")
-    (finding,) = read_source(str(copy), [], no_wandb).findings
+    (finding,) = read_source(str(copy)).findings
     assert (finding.kind, finding.place) == (Kind.absent, str(copy / "mode-sync/seed-2"))

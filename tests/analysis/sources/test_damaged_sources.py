@@ -15,27 +15,21 @@ import pytest
 
 from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab_analysis.sources.findings import Kind
-from rlhf_lab_analysis.sources.online import read_project
 from rlhf_lab_analysis.sources.open_rl_benchmark import read_database
 from rlhf_lab_analysis.sources.record import Facts, Reading, Record, Source, as_seed, cell
 from rlhf_lab_analysis.sources.validity import clean_reading
 from rlhf_lab_analysis.tables.__main__ import main
 from rlhf_lab_analysis.tables.readers import read_sources
 from rlhf_lab_analysis.tables.table import make_tables
-from tests.analysis.sources.test_online import Api, a_run, server
 from tests.support import source_files
-from tests.support.source_files import CSV, SOURCES, files_of, history, wandb_file
+from tests.support.source_files import CSV, SOURCES, files_of
 
 pytestmark = pytest.mark.usefixtures("costly")
 
 
-def offline(_: str, __: object) -> Reading:
-    raise AssertionError("no server is named")
-
-
 def problems(source: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """What is wrong with a source. Tables are made of it, or it is refused in one line."""
-    reading = read_sources([source], [], offline)
+    reading = read_sources([source])
     code = main([source])
     errors = capsys.readouterr().err
     assert code == (0 if reading.records else 2)
@@ -190,7 +184,7 @@ def test_a_damaged_row_of_a_database_is_a_finding(
         database.execute(statement)
     assert expected in " | ".join(problems(str(tmp_path), capsys))
     if "WHERE" in statement and name != "no UTF-8":
-        assert [one.run for one in read_sources([str(tmp_path)], [], offline).records] == ["b"]
+        assert [one.run for one in read_sources([str(tmp_path)]).records] == ["b"]
 
 
 def test_a_curve_is_read_up_to_its_damage(
@@ -207,69 +201,6 @@ def test_a_curve_is_read_up_to_its_damage(
     assert problems(f"orb:{tmp_path}", capsys) == []
 
 
-# wandb's files.
-
-
-def a_run_at(seconds: int) -> Callable[[Any], None]:
-    def change(message: Any) -> None:
-        message.run.run_id = "abc"
-        message.run.start_time.seconds = seconds
-
-    return change
-
-
-def a_config(*path: str, text: str = "1") -> Callable[[Any], None]:
-    def change(message: Any) -> None:
-        item = message.config.update.add()
-        item.nested_key.extend(path)
-        item.value_json = text
-
-    return change
-
-
-def a_row(**values: str) -> Callable[[Any], None]:
-    return lambda message: history(message, values)
-
-
-WANDB_CASES: dict[str, tuple[tuple[Callable[[Any], None] | bytes, ...], str]] = {
-    "bad protobuf": ((b"\xff\xff\xff",), "record 5, is left out: it is no record of wandb's"),
-    "bad value_json": ((a_row(loss="{"),), "record 5, is left out: it is not JSON"),
-    "no value_json": ((a_row(loss=""),), "record 5, is left out: it is not JSON"),
-    "a lone surrogate": ((a_row(loss='"\\ud800"'),), "it is not JSON"),
-    "deep JSON": ((a_row(loss="[" * 10**4),), "it is not JSON"),
-    "a start before all time": ((a_run_at(-(2**62)),), "is no time"),
-    "a start after all time": ((a_run_at(2**62),), "is no time"),
-    "a value and a group": (
-        (lambda message: history(message, {"a": "1", "a.b": "2"}),),
-        "a is both a value and a group",
-    ),
-    "a deep key": ((a_config(*["a"] * 10**4),), "a key of 10000 parts"),
-    "text as step": ((a_row(_step='"x"', loss="1"),), ""),
-    "a list as step": ((a_row(_step="[]", loss="1"),), ""),
-    "NaN as step": ((a_row(_step="NaN", loss="1"),), ""),
-    "1e400 as step": ((a_row(_step="1" + "0" * 400, loss="1"),), ""),
-    "a huge number": ((a_row(loss="1" + "0" * 400),), "loss is not finite"),
-    "inf as seed": ((a_config("seed", text="Infinity"),), "it has no seed"),
-    "a list as algo": ((a_config("algo", text="[1]"),), ""),
-    "text as version": (
-        (lambda message: history(message, {"version": '"x"', "eval/prompts": "1"}),),
-        "1 evaluations are left out, since their version is no whole number",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WANDB_CASES)
-def test_a_damaged_record_of_wandbs_is_a_finding(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    records, expected = WANDB_CASES[name]
-    path = wandb_file(tmp_path, *records)
-    assert expected in " | ".join(problems(str(path), capsys))
-    (run,) = read_sources([str(path)], [], offline).records
-    kept = [row.get("loss") for row in run.rounds]
-    assert kept.count(0.5) == 3, "the other rows stay"
-
-
 # TensorBoard.
 
 
@@ -283,31 +214,11 @@ def test_event_files_are_read_up_to_their_damage(
         path.write_bytes(damaged)
         told = " | ".join(problems(str(tmp_path), capsys))
         assert f"of {len(damaged)} of {path.name}: it is damaged" in told
-        (run,) = read_sources([str(tmp_path)], [], offline).records
+        (run,) = read_sources([str(tmp_path)]).records
         names = ("loss", "total/rounds")
         assert sum(name in row for row in run.rounds for name in names) == read
     path.write_bytes(b"")
     problems(str(tmp_path), capsys)
-
-
-# What was read from a server.
-
-
-def test_a_damaged_cache_is_fetched_anew(tmp_path: Path) -> None:
-    runs = [a_run(1)]
-    first = read_project(server(Api(runs), tmp_path), "me", "p", []).records
-    (path,) = tmp_path.glob("*.parquet")
-    data = path.read_bytes()
-    other = pd.DataFrame({"row": [0], "x": [[1]]})
-    for number, damaged in enumerate((b"", b"\0" * 999, data[:-9], data[9:], b"rubbish", None)):
-        if damaged is None:
-            other.to_parquet(path)
-        else:
-            path.write_bytes(damaged)
-        again = server(Api(runs), tmp_path)
-        assert read_project(again, "me", "p", []).records == first
-        assert (again.from_cache, runs[0].scans) == (0, number + 2)
-        assert path.read_bytes() == data, "what is fetched takes its place"
 
 
 # All of them.
@@ -347,7 +258,7 @@ def test_no_damage_of_a_source_is_a_traceback(
         problems(f"{kind}:{source}", capsys)
         path.rmdir()
         path.write_bytes(sound_bytes)
-    assert read_sources([f"{kind}:{source}"], [], offline).findings == ()
+    assert read_sources([f"{kind}:{source}"]).findings == ()
 
 
 # What every record is checked for.

@@ -1,4 +1,4 @@
-"""Open RL Benchmark, in both directions: its filters, its database, and its own plots of ours."""
+"""Open RL Benchmark, in both directions: its database, and its own plots of ours; filters."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.benchmark.kept import TABLES
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.sources.conditions import place_of
-from rlhf_lab_analysis.sources.filter_text import parse_query
-from rlhf_lab_analysis.sources.filters import server_filter
+from rlhf_lab_analysis.sources.filters import is_chosen, parse_filters
 from rlhf_lab_analysis.sources.open_rl_benchmark import DATABASE, TABLE, read_benchmark
 from rlhf_lab_analysis.sources.record import EXACT, Record, Source
-from rlhf_lab_analysis.tables.exported import runs_to_export, settings_of
+from rlhf_lab_analysis.tables.differing import JUDGED
+from rlhf_lab_analysis.tables.exported import runs_to_export
+from rlhf_lab_analysis.tables.group_checks import compared_settings
 from rlhf_lab_analysis.tables.open_rl_benchmark_export import link_command, write_benchmark
 from rlhf_lab_analysis.tables.saved import read_saved
 from rlhf_lab_analysis.tables.table import Tables
@@ -43,86 +44,42 @@ pytestmark = pytest.mark.usefixtures("costly")
 # Filters.
 
 
-def test_filters_are_parsed_as_its_readme_says() -> None:
-    query = parse_query(
-        ["?we=me&wpn=p&ceik=env_id.value&cen=exp_name&metric=a/b&xaxis=_step",
-         "ppo-sync-run.updates_per_round=4?tag=t&tag=u&user=me&seed=1&seed=2&lr=1e-4&cl=N+%3D+4\\nx"],
-        ["E", "F"],
-    )  # fmt: skip
-    where, (one,) = query.where, query.experiments
-    assert (where.entity, where.project, where.env_key) == ("me", "p", "env_id.value")
-    assert (where.metrics, where.xaxis, where.exp_key) == (("a/b",), "_step", "exp_name")
-    assert one.name == "ppo-sync-run.updates_per_round=4"
-    assert (one.tags, one.user, one.legend) == (("t", "u"), "me", "N = 4\nx")
-    assert one.values == {"seed": (1, 2), "lr": (1e-4,)} and query.env_ids == ("E", "F")
-    several = parse_query(["?metrics=a&metrics=b&metric=c"]).where.metrics
-    assert set(several) == {"a", "b", "c"}, "as rlops_multi_metrics takes them"
-
-
-@pytest.mark.parametrize(
-    ("texts", "said"),
-    [
-        ([], "a group begins with where its runs are"),
-        (["ppo?tag=a"], "'ppo[?]tag=a': a group begins with"),
-        (["?wen=me"], "wen is not one of we, wpn"),
-        (["?we=me", "ppo?tag"], "'ppo[?]tag': bad query field"),
-        (["?we=me", "ppo?user=a&user=b"], "a run has one user"),
-    ],
-)
-def test_filters_that_cannot_be_meant_are_refused(texts: list[str], said: str) -> None:
-    with pytest.raises(UserError, match=f"--filters .*{said}"):
-        parse_query(texts)
-
-
-def chosen(records: Sequence[Record], *texts: str, env_ids: Sequence[str] = ()) -> list[str]:
-    query = parse_query(["?we=me&wpn=p", *texts], env_ids)
-    return [one.run for one in records if query.holds(one)]
+def chosen(records: Sequence[Record], *texts: str) -> list[str]:
+    filters = parse_filters(texts)
+    return [one.run for one in records if is_chosen(one, filters)]
 
 
 def test_every_part_of_a_filter_filters() -> None:
-    """user=, several tags and config filters do not, in rlops --offline."""
     common = {"source": Source.orb, "project": "me/p"}
     every = [
-        record("a", 1, tags=("t", "u"), user="me", **common),
-        record("b", 2, tags=("t",), user="me", **common),
-        record("c", 1, tags=("t", "u"), user="you", **common),
-        record("d", 1, config=config(1, "lagged"), tags=("u",), user="me", **common),
-        record("e", 1, source=Source.orb, project="me/q"),
+        record("a", 1, tags=("t", "u"), **common),
+        record("b", 2, tags=("t",), **common),
+        record("c", 1, tags=("u", "v"), **common),
+        record("d", 1, config=config(1, "lagged"), tags=("u",), **common),
     ]
     assert chosen(every) == ["a", "b", "c", "d"]
-    assert chosen(every, "grpo-sync") == ["a", "b", "c"]
-    assert chosen(every, "grpo-sync?tag=t&tag=u") == ["a", "c"]
-    assert chosen(every, "grpo-sync?user=me") == ["a", "b"]
-    assert chosen(every, "grpo-sync?seed=1&user=me") == ["a"]
-    assert chosen(every, "grpo-sync?seed=1&seed=2&user=me") == ["a", "b"]
-    assert chosen(every, "?mode.name=lagged") == ["d"]
-    assert chosen(every, "?optim.lr=0.0001&seed=2") == ["b"], "written in another way"
-    assert chosen(every, "?run.passes.value=1&seed=2") == ["b"]
-    assert chosen(every, "grpo-sync?seed=2", "grpo-lagged") == ["b", "d"]
-    assert chosen(every, "?optim.lr=1") == chosen(every, "?no.such=1") == []
-    assert chosen(every, env_ids=["arithmetic-nano_s"]) == ["a", "b", "c", "d"]
-    assert chosen(every, env_ids=["tldr-nano_s"]) == []
-
-
-def test_runs_of_folders_are_chosen_by_the_same_names() -> None:
-    query = parse_query(["?we=any&wpn=where", "grpo-sync?seed=2"])
-    assert [one.run for one in (record("a"), record("b", 2)) if query.holds(one)] == ["b"]
+    assert chosen(every, "exp_name=grpo-sync") == ["a", "b", "c"]
+    assert chosen(every, "tag=t", "tag=v") == ["a", "b", "c"]
+    assert chosen(every, "exp_name=grpo-sync", "seed=1") == ["a", "c"]
+    assert chosen(every, "seed=1", "seed=2", "tag=t") == ["a", "b"]
+    assert chosen(every, "mode.name=lagged") == ["d"]
+    assert chosen(every, "optim.lr=0.0001", "seed=2") == ["b"], "written in another way"
+    assert chosen(every, "run.passes.value=1", "seed=2") == ["b"]
+    assert chosen(every, "optim.lr=1") == chosen(every, "no.such=1") == []
+    assert chosen(every, "env_id=arithmetic-nano_s") == ["a", "b", "c", "d"]
+    assert chosen(every, "env_id=tldr-nano_s") == []
 
 
 def test_no_match_tells_what_there_is() -> None:
-    query = parse_query(["?we=me", "ppo?tag=x"], ["E"])
+    filters = parse_filters(["exp_name=ppo", "tag=x"])
     with pytest.raises(UserError) as refused:
-        tables(record(tags=("mine",)), record("b", 2), queries=[query])
-    told = str(refused.value)
-    assert told.startswith("no run of 2 matches '?we=me' 'ppo?tag=x' in E. There are:")
+        tables(record(tags=("mine",)), record("b", 2), filters=filters)
+    text = str(refused.value)
+    assert text.startswith("no run of 2 has exp_name=ppo, tag=x. There are:")
     for line in ("projects: runs", "env_id: arithmetic-nano_s", "exp_name: grpo-sync",
                  "seed: 1, 2", "tags: mine"):  # fmt: skip
-        assert f"\n  {line}\n" in told
-    assert re.search(r"metrics: .*gold/win_rate.*reward/mean", told)
-
-
-def test_an_empty_query_asks_a_server_for_everything() -> None:
-    assert server_filter(parse_query(["?we=me"])) == {}
+        assert f"\n  {line}\n" in text
+    assert re.search(r"metrics: .*gold/win_rate.*reward/mean", text)
 
 
 # The database.
@@ -420,7 +377,9 @@ def test_the_kept_tables_have_one_setting_a_name_and_every_documented_name(
     for one in runs_to_export(kept_records, by):
         held.setdefault((place_of(one.record).env, one.condition), []).append(one.record)
     for group, records in held.items():
-        assert len({tuple(sorted(settings_of(one).items())) for one in records}) == 1, group
+        settings = [compared_settings(one.config) for one in records]
+        own = {tuple((k, one[k]) for k in sorted(one) if k not in JUDGED) for one in settings}
+        assert len(own) == 1, group
         assert len({place_of(one).seeds for one in records}) == len(records), group
     for page in ("results.md", "benchmark.md"):
         arguments = documented(page, "python -m rlhf_lab_analysis.tables analysis/benchmark/")

@@ -12,7 +12,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.speed import bootstrap, interval_coverage, simulated_scores
 from rlhf_lab_analysis.speed.bootstrap import Timed, measure_both, table
 from rlhf_lab_analysis.speed.interval_coverage import Row, held, tables
-from rlhf_lab_analysis.speed.rliable_bootstrap import Work, aggregate_work, improvement_work
+from rlhf_lab_analysis.speed.rliable_bootstrap import Work, aggregate_work, curve_work
 from rlhf_lab_analysis.speed.simulated_scores import cases, middle_mean
 from rlhf_lab_analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 
@@ -119,7 +119,7 @@ def test_options_that_cannot_be_end_with_exit_code_2(
     assert message in capsys.readouterr().err
 
 
-WORKS = {"aggregates": aggregate_work(3, 2, four=True), "improvement": improvement_work(3, 2)}
+WORKS = {"aggregates": aggregate_work(3, 2, four=True), "curves": curve_work(3, 2, 4)}
 
 
 @pytest.mark.parametrize("work", WORKS.values(), ids=list(WORKS))

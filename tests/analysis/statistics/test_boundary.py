@@ -10,16 +10,11 @@ from scipy import optimize, stats
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.speed import boundary_coverage
-from rlhf_lab_analysis.speed.boundary_coverage import FLAT, LINE, RULE, fitted, trials
+from rlhf_lab_analysis.speed.boundary_coverage import FLAT, LINE, fitted, trials
 from rlhf_lab_analysis.statistics.boundary import (
-    Boundary,
-    Interval,
-    Shape,
-    boundary,
-)
-from rlhf_lab_analysis.statistics.stability_grid import (
     Threshold,
     Trial,
+    boundary,
     reason_against,
     thresholds_of,
 )
@@ -86,7 +81,7 @@ def test_a_profile_interval_is_where_the_likelihood_falls_by_its_quantile() -> N
         # (4 - 1 - 1 + 1/2) / 4 = 5/8.
         assert lost * 5 / 8 == pytest.approx(stats.chi2.ppf(0.95, 1), rel=1e-2)
     assert low < point < high
-    assert small_sample_factor(4, 1, 1) == 5 / 8 and small_sample_factor(2, 2, 1) == 0
+    assert small_sample_factor(4, 1) == 5 / 8 and small_sample_factor(2, 2) == 0
 
 
 def test_the_threshold_of_a_seed_lies_between_two_rates() -> None:
@@ -116,13 +111,11 @@ def test_a_boundary_without_noise_is_found_between_the_rates() -> None:
         for rate in rates
     ]
     found = boundary(made)
-    assert found.shape is Shape.law
     assert found.slope.low < -1 < found.slope.high
     for s in (0, 1, 3, 7):
         at = found.rates[s]
         # Between the rates .5 and 1 over S + 1, of which none other is on the grid.
         assert 0.5 / (s + 1) < at.point < 1 / (s + 1) and at.low < 0.7 / (s + 1) < at.high
-    assert found.line_p > 0.9
 
 
 @pytest.fixture
@@ -142,52 +135,15 @@ def test_the_unit_of_rates_moves_rates_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "slope"), [(LINE, -1.0), (FLAT, 0.0)])
-def test_slopes_are_held_at_their_level_and_the_line_is_not_rejected(
-    name: str, slope: float
-) -> None:
+def test_slopes_are_held_at_their_level(name: str, slope: float) -> None:
     simulations = 40
     made = fitted(name, 3, simulations, 0)
     held = [one.slope.low <= slope <= one.slope.high for one in made]
     # The standard error of a share of .95: .034 of 40 simulations.
     error = math.sqrt(0.95 * 0.05 / simulations)
     assert np.mean(held) >= 0.95 - 3 * error
-    assert np.mean([one.line_p < 0.05 for one in made]) <= 0.05 + 3 * error
-    shape = Shape.law if slope else Shape.flat
-    assert np.mean([one.shape is shape for one in made]) > 0.8
-
-
-@pytest.mark.slow
-def test_a_bend_is_found_where_it_is_and_rejects_the_line() -> None:
-    made = fitted(RULE, 8, 20, 0)
-    held = [one.binding.low <= boundary_coverage.BINDING <= one.binding.high for one in made]
-    assert np.mean(held) >= 0.75
-    assert np.mean([one.line_p < 0.05 for one in made]) > 0.7
-    assert np.mean([one.rule_p < 0.05 for one in made]) < 0.25
-    assert all(one.shape is Shape.between for one in made)
-
-
-@pytest.mark.usefixtures("small_grid")
-def test_one_seed_gives_no_test_of_the_form() -> None:
-    (found,) = fitted(LINE, 1, 1, 0)
-    assert math.isnan(found.line_p) and math.isnan(found.rule_p)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "shape"),
-    [
-        (-1.2, -0.8, Shape.law),
-        (-0.2, 0.2, Shape.flat),
-        (-0.7, -0.3, Shape.between),
-        (-2.0, -1.5, Shape.steeper),
-        (0.3, 0.8, Shape.rises),
-        (-1.5, 0.5, Shape.not_told),
-    ],
-)
-def test_the_shape_is_what_the_interval_of_the_slope_excludes(
-    low: float, high: float, shape: Shape
-) -> None:
-    slope, none = Interval((low + high) / 2, low, high), Interval(1.0, 0.0, INF)
-    assert Boundary(slope, {}, 0.1, none, 1.0, 1.0, 0.95, ()).shape is shape
+    # The other of both slopes is excluded.
+    assert np.mean([one.slope.low <= -1 - slope <= one.slope.high for one in made]) < 0.2
 
 
 def test_a_grid_without_its_boundary_is_refused_with_the_reason() -> None:
@@ -196,9 +152,6 @@ def test_a_grid_without_its_boundary_is_refused_with_the_reason() -> None:
         boundary(stable)
     one_known = [*runs({1: "o", 2: "x"}, 1), *runs({1: "x", 2: "x"}, 2)]
     assert "1 values of S" in reason_against(thresholds_of(one_known)[0])
-    known = [one for s in (0, 1) for one in runs({1: "o", 2: "x"}, s)]
-    with pytest.raises(UserError, match="s0=0"):
-        boundary(known, s0=0.0)
 
 
 @pytest.mark.usefixtures("small_grid")
@@ -209,6 +162,6 @@ def test_the_command_prints_its_table(
     monkeypatch.setattr(boundary_coverage, "LEAST", 2)
     assert boundary_coverage.main(["--simulations", "2"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    assert len(lines) == 2 + 3 and "holds the binding S" in lines[0]
+    assert len(lines) == 2 + 2 and "holds the slope" in lines[0]
     assert boundary_coverage.main(["--simulations", "1"]) == 2
     assert "simulations=1" in capsys.readouterr().err

@@ -92,21 +92,6 @@ def test_runs_that_do_not_collapse_are_censored_at_their_end() -> None:
     assert made.restricted_mean.point == pytest.approx(10)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"window": 0}, "window=0"),
-        ({"lasting": -1}, "lasting=-1"),
-        ({"share": 0.0}, "share=0"),
-        ({"share": 1.5}, "share=1.5"),
-        ({"noise": -1.0}, "noise=-1"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(options: dict[str, float], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        CollapseRule(**options)  # type: ignore[arg-type]
-
-
 def test_a_run_shorter_than_the_window_and_no_runs_are_refused() -> None:
     with pytest.raises(UserError, match="1 rounds are fewer than window=2"):
         at([1.0])

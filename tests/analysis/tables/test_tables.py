@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.sources.filter_text import parse_query
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.folders import read_folder
 from rlhf_lab_analysis.sources.record import Reading, Record, Source, flat, look_up
@@ -81,7 +80,8 @@ def beside(**changes: Any) -> list[str]:
 def test_every_way_to_differ_from_the_others_is_a_finding() -> None:
     assert beside() == []
     assert beside(code="0ther") == beside(code="") == ["other_code"]
-    assert beside(config=config(3) | {"optim": {"lr": 2e-4}}) == ["other_config"]
+    assert beside(config=config(3) | {"eval": {"snapshots": 3}}) == ["other_config"]
+    assert beside(config=config(3) | {"optim": {"lr": 2e-4}}) == []
     assert beside(state="died") == ["cut_short"]
     assert beside(state="running") == ["cut_short"]
     assert beside(rounds=rounds(3), evals=evals([0, 3])) == ["cut_short", "ragged"]
@@ -105,13 +105,19 @@ def test_fewer_points_than_the_others_is_told_with_both_counts() -> None:
     assert told[1] == "1 versions, but 2 in the longest run of its condition"
 
 
-def test_an_odd_setting_is_named_with_both_values() -> None:
+def test_a_setting_that_differs_makes_conditions_which_it_names() -> None:
     odd = record("r3", 3, config=config(3) | {"optim": {"lr": 2e-4}})
-    (finding,) = tables(record(), record("r2", 2), odd).findings
-    assert finding.what == "within its condition: optim.lr=0.0002 (but 0.0001 in 2 of 3)"
-    split = tables(record(), record("r2", 2), odd, by=["optim.lr"])
-    assert kinds(split) == [] and split.runs["condition"].nunique() == 2
-    assert split.overview == "3 runs, 2 conditions, 3 seeds (1 to 3)"
+    made = tables(record(), record("r2", 2), odd)
+    assert made.overview == "3 runs, 2 conditions, 3 seeds (1 to 3)"
+    names = dict(zip(made.runs["run"], made.runs["condition"], strict=True))
+    assert names["r1"] == names["r2"] and names["r1"].endswith(" optim.lr=0.0001")
+    assert names["r3"].endswith(" optim.lr=0.0002") and set(made.runs["optim.lr"]) == {1e-4, 2e-4}
+
+
+def test_a_setting_that_follows_from_the_seed_makes_no_conditions() -> None:
+    own = [config(seed) | {"fork": {"parent": f"runs/parent-{seed}"}} for seed in (1, 2)]
+    made = tables(*(record(f"r{n}", n + 1, config=one) for n, one in enumerate(own)))
+    assert made.runs["condition"].nunique() == 1
 
 
 def test_a_run_without_a_seed_is_kept_and_told() -> None:
@@ -237,15 +243,6 @@ def test_a_part_of_a_selection_says_what_it_is() -> None:
         made.only(seed=9)
     with pytest.raises(UserError, match="sede=1: runs have source, run, sweep"):
         made.only(sede=1)
-
-
-def test_a_filter_gives_its_axis_and_its_legend() -> None:
-    query = parse_query(["?xaxis=total/completions", "grpo-sync?seed=2&cl=Two"])
-    made = tables(record(), record("r2", 2), queries=[query])
-    assert made.runs[["run", "legend", "step"]].values.tolist() == [
-        ["r2", "Two", "total/completions"]
-    ]
-    assert made.points["x/step"].tolist() == [16, 32, 48, 64]
 
 
 def test_what_would_move_a_terminals_cursor_is_written_out() -> None:

@@ -1,0 +1,125 @@
+"""Name conditions by what differs between them, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.families import KEYS, order
+from rlhf_lab_analysis.sources.conditions import FORKED, LETTERS, NUMBERS, PARTS, fork_in_name
+from rlhf_lab_analysis.words import in_words, label, setting_text
+
+# The parts of a condition in the order in which a name has them.
+FIRST = ("algo", "mode", *(part for part in PARTS if part not in ("algo", "mode")), *NUMBERS)
+# Settings in which conditions often differ, before the others.
+NEXT = ("optim.lr", "algo.kl_coef", "run.updates")
+FORK = "fork"
+SWEEP, TASK = "sweep", "task"
+# Names of the conditions of no other cell, in the order of `Naming.keys`.
+Values = tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Naming:
+    """keys: the settings by which the conditions are told apart, most important first. follow: the
+    settings that differ too, always together with some of the keys. names: of the conditions."""
+
+    cells: tuple[Cell, ...]
+    keys: tuple[str, ...]
+    follow: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def of(self, cell: Cell) -> str:
+        """The name of one of the conditions."""
+        return self.names[self.cells.index(cell)]
+
+
+def naming(cells: Sequence[Cell], known: Sequence[str] = ()) -> Naming:
+    """The names of these conditions in the order of their values. known: keys that a name need not
+    have, since a panel's title has them."""
+    groups: dict[Hashable, list[Cell]] = {(): list(cells)}
+    groups = split(groups, known)
+    keys: list[str] = []
+    follow: list[str] = []
+    for key in [*FIRST, *other_keys(cells), FORK, SWEEP]:
+        if key in known or len({value_of(cell, key) for cell in cells}) < 2:
+            continue
+        finer = split(groups, [key])
+        if len(finer) > len(groups):
+            groups = finer
+            keys.append(key)
+        elif not any(key.startswith(KEYS.get(part, ("\0",))) for part in (*keys, *known)):
+            follow.append(key)
+    ordered = tuple(sorted(cells, key=lambda cell: [order(value_of(cell, key)) for key in keys]))
+    return Naming(ordered, tuple(keys), tuple(follow), tuple(name_of(c, keys) for c in ordered))
+
+
+def split(groups: Mapping[Hashable, list[Cell]], keys: Sequence[str]) -> dict[Hashable, list[Cell]]:
+    """The groups, further apart by the values of these keys."""
+    found: dict[Hashable, list[Cell]] = {}
+    for name, group in groups.items():
+        for cell in group:
+            values = tuple(str(value_of(cell, key)) for key in keys)
+            found.setdefault((name, values), []).append(cell)
+    return found
+
+
+def other_keys(cells: Sequence[Cell]) -> list[str]:
+    """The settings in which conditions differ, other than parts and numbers of a condition."""
+    settings = [cell.settings for cell in cells]
+    every = sorted({key for one in settings for key in one})
+    keys = {*NUMBERS.values(), *(f"{part}.name" for part in PARTS)}
+    found = [k for k in every if k not in keys and len({one.get(k) for one in settings}) > 1]
+    return [*(key for key in NEXT if key in found), *(key for key in found if key not in NEXT)]
+
+
+def value_of(cell: Cell, key: str) -> Any:
+    """The value of a part, a setting, the environment, the sweep or the fork of a condition."""
+    known: dict[str, Callable[[], Any]] = {
+        SWEEP: lambda: cell.sweep,
+        # Scores of one task are of one scale, whatever policy has them.
+        TASK: lambda: cell.parts.get("task") or cell.env,
+        FORK: lambda: fork_in_name(cell.condition),
+    }
+    if key in known:
+        return known[key]()
+    if key in cell.parts:
+        return cell.parts[key]
+    text = cell.settings.get(key)
+    return text if text is None else number_in(text)
+
+
+def number_in(text: str) -> Any:
+    """The number that a setting's text is, else the text."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def name_of(cell: Cell, keys: Sequence[str]) -> str:
+    """A condition by its values of these keys; by its parts where there are no keys."""
+    texts = [value_text(key, value_of(cell, key)) for key in keys or ("algo", "mode")]
+    return in_words(" ".join(filter(None, texts))) or cell.condition
+
+
+def value_text(key: str, value: Any) -> str:
+    """A value of a key in words."""
+    if key == SWEEP:
+        return str(value)
+    if key == FORK:
+        return str(value).strip() or f"not {FORKED.split()[0]}"
+    if value is None and key in PARTS:
+        return ""
+    return setting_text(key, value)
+
+
+def key_text(key: str) -> str:
+    """A key as a sentence names it: `N`, `learning rate`."""
+    return LETTERS.get(key) or label(key)

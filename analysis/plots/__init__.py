@@ -1,0 +1,1 @@
+"""From runs to a figure: curves, ends, paired differences, fronts, heat maps, timelines."""

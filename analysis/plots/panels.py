@@ -1,0 +1,247 @@
+"""What a figure is made of, and the drawing of one panel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from textwrap import wrap
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.names import Naming, name_of, value_of, value_text
+from rlhf_lab_analysis.plots import forms, timelines
+from rlhf_lab_analysis.plots.lines import Line, curve, end, less
+from rlhf_lab_analysis.plots.style import Look, Style, looks
+from rlhf_lab_analysis.words import COMPLETIONS, UPDATES, in_words, short_label
+
+# Letters of a line of a panel's title, and of the name of its y-axis.
+TITLE, NAME = 38, 36
+COUNTS = (UPDATES, "x/rounds", COMPLETIONS)
+# Conditions from which on a panel is too full to read.
+MANY = 24
+
+
+class Form(StrEnum):
+    """What a figure shows. curves: y over x. ends: y at the end, a row for each condition, or over
+    the number in which they differ. front: y at the end against its cost x. heat: means at the end
+    over two keys. timeline: who worked when."""
+
+    curves = "curves"
+    ends = "ends"
+    front = "front"
+    heat = "heat"
+    timeline = "timeline"
+
+
+@dataclass(frozen=True)
+class Request:
+    """y, x: columns, or short names of them (lines.METRICS, lines.AXES), a panel for each pair; one
+    x goes with every y, one y with every x. diff: what every other
+    condition is compared with, `key=value` or a condition's name. by: keys in which the lines of a
+    panel differ; each combination of the other keys has a panel. facet: keys whose values have
+    panels."""
+
+    y: Sequence[str] = ()
+    x: Sequence[str] = ()
+    form: Form = Form.curves
+    diff: str = ""
+    by: Sequence[str] = ()
+    facet: Sequence[str] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """A panel's conditions by name. title: what they share that other panels do not."""
+
+    title: str
+    cells: dict[str, Cell]
+
+
+@dataclass(eq=False)
+class Drawing:
+    """What a figure is made of while it is drawn."""
+
+    request: Request
+    style: Style
+    naming: Naming
+    panels: Sequence[Panel]
+    pairs: Sequence[tuple[str, str]]
+    look: dict[str, Look]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    shown: dict[str, Look] = field(default_factory=dict)
+
+
+def fill(made: Drawing, panel: Panel, pair: tuple[str, str], axes: Axes) -> None:
+    """Draw one panel, with its title and the names of its axes. pair: columns of x and y."""
+    request, style = made.request, made.style
+    if style.title and panel.title:
+        axes.set_title("\n".join(wrap(style.text(panel.title), TITLE)))
+    if request.form is Form.timeline:
+        made.rows += timelines.draw(axes, panel.cells, style)
+        return
+    if len(panel.cells) > MANY and not forms.numeric_keys(made.naming):
+        keys = ", ".join(made.naming.keys)
+        made.notes.append(
+            f"{len(panel.cells)} conditions in one panel: pass --facet or --by with keys of {keys}"
+        )
+    lines = lines_of(made, panel, pair)
+    axes.set_xlabel(style.text(short_label(pair[0])))
+    axes.set_ylabel(style.text(axis_name(made, pair[1])))
+    PAINTERS[request.form](made, axes, lines)
+    forms.few_ticks(axes, pair[0] in COUNTS)
+    made.rows += [row for one in lines for row in data_of(made, panel, one, pair)]
+
+
+def paint_curves(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
+    """Lines over x."""
+    forms.curves(axes, lines, made.look, made.style)
+    scale_axes(made, axes)
+    finish(made, axes, lines, "y")
+
+
+def paint_ends(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
+    """Rows, or a ladder where the conditions differ in a number of three values or more."""
+    if not (numbers := forms.numeric_keys(made.naming)):
+        forms.ends(axes, lines, made.look, made.style)
+        axes.set_xlabel(axes.get_ylabel())
+        axes.set_ylabel("")
+        finish(made, axes, lines, "x")
+        return
+    others = [key for key in made.naming.keys if key != numbers[0]]
+    groups = {one.name: name_of(one.cell, others) if others else "" for one in lines}
+    names = ordered(list(groups.values()), made.style)
+    own = looks(names, made.style, is_number=False)
+    forms.ladder(axes, lines, numbers[0], groups, own)
+    axes.set_xlabel(made.style.text(short_label(numbers[0])))
+    finish(made, axes, lines, "y")
+    made.shown |= {one: own[one] for one in names if one}
+
+
+def paint_front(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
+    """Marks in the plane of cost and quality; the notes have who is on the front."""
+    found = forms.fronts(axes, lines, made.look, made.style)
+    scale_axes(made, axes)
+    for point in found.points if found else ():
+        share = f"{100 * point.membership:.0f}%"
+        made.notes.append(f"{point.condition}: on the front in {share} of draws of seeds")
+
+
+def paint_heat(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
+    """A cell for each combination of two keys."""
+    keys = heat_keys(made)
+    forms.heat(axes, lines, keys, axes.get_ylabel())
+    axes.set_xlabel(made.style.text(short_label(keys[0])))
+    axes.set_ylabel(made.style.text(short_label(keys[1])))
+
+
+PAINTERS: Mapping[Form, Callable[[Drawing, Axes, Sequence[Line]], None]] = {
+    Form.curves: paint_curves,
+    Form.ends: paint_ends,
+    Form.front: paint_front,
+    Form.heat: paint_heat,
+}
+
+
+def finish(made: Drawing, axes: Axes, lines: Sequence[Line], along: str) -> None:
+    """A line at zero for differences, and limits. along: the axis of the values."""
+    if made.request.diff:
+        (axes.axvline if along == "x" else axes.axhline)(0, color="black", lw=0.6, zorder=0)
+    if along not in made.style.log and forms.limit(axes, lines, along):
+        made.notes.append("intervals that leave a panel are cut there; the CSV has their ends")
+
+
+def scale_axes(made: Drawing, axes: Axes) -> None:
+    """Scales of both axes; the lines' names go into the legend."""
+    for which, setter in (("x", axes.set_xscale), ("y", axes.set_yscale)):
+        if which in made.style.log:
+            setter("log")
+    made.shown |= made.look
+
+
+def axis_name(made: Drawing, y: str) -> str:
+    """The metric in words; of differences, less what."""
+    less_that = f" less that of {base_text(made)}" if made.request.diff else ""
+    return "\n".join(wrap(f"{short_label(y)}{less_that}", NAME))
+
+
+def base_text(made: Drawing) -> str:
+    """The baseline of differences in words."""
+    key, is_setting, value = made.request.diff.partition("=")
+    return in_words(value_text(key, value)) if is_setting else made.request.diff
+
+
+def lines_of(made: Drawing, panel: Panel, pair: tuple[str, str]) -> list[Line]:
+    """The lines of a panel, or what each differs by from the baseline."""
+    of = curve if made.request.form is Form.curves else end
+    lines = {name: of(cell, name, *pair) for name, cell in panel.cells.items()}
+    if not made.request.diff:
+        return list(lines.values())
+    bases = {name: baseline(made, panel, name) for name in lines}
+    return [less(one, lines[base]) for name, one in lines.items() if (base := bases[name]) != name]
+
+
+def baseline(made: Drawing, panel: Panel, name: str) -> str:
+    """The condition that one is compared with; itself where it is a baseline. Raises UserError
+    where there is none."""
+    wanted = made.request.diff
+    if wanted in panel.cells:
+        return wanted
+    key, _, value = wanted.partition("=")
+    keys = [*made.naming.keys, *made.naming.follow]
+    if key not in keys or not value:
+        raise UserError(
+            f"--diff {wanted}: pass KEY=VALUE with a key of {', '.join(keys)}, or one of "
+            f"{'; '.join(panel.cells)}"
+        )
+    cell = panel.cells[name]
+    found = [
+        other
+        for other, base in panel.cells.items()
+        if str(value_of(base, key)) == value
+        and all(value_of(base, k) == value_of(cell, k) for k in made.naming.keys if k != key)
+    ]
+    if not found:
+        raise UserError(f"--diff {wanted}: no condition beside {name} has it and equals it else")
+    return found[0]
+
+
+def heat_keys(made: Drawing) -> tuple[str, str]:
+    """The two keys of a heat map. Raises UserError unless conditions differ in two."""
+    keys = list(made.request.by) or list(made.naming.keys)
+    if len(keys) != 2:
+        raise UserError(
+            f"--heat: conditions differ in {', '.join(made.naming.keys) or 'nothing'}; a heat map "
+            "takes two keys: pass --by KEY KEY"
+        )
+    return keys[0], keys[1]
+
+
+def data_of(
+    made: Drawing, panel: Panel, one: Line, pair: tuple[str, str]
+) -> Iterable[dict[str, Any]]:
+    """The rows of a condition: each seed's points, then the means with n and their interval."""
+    own = {
+        "panel": panel.title, "condition": one.name, "sweep": one.cell.sweep,
+        "environment": one.cell.env, "x_name": pair[0], "y_name": pair[1],
+        "less": made.request.diff,
+    }  # fmt: skip
+    for seed, rows in one.seeds.items():
+        for x, value in zip(rows["x"], rows["y"], strict=True):
+            yield {**own, "seed": seed, "n": 1, "x": x, "y": value}
+    for x, value, low, high in zip(one.x, one.y, one.low, one.high, strict=True):
+        yield {**own, "seed": "mean", "n": len(one.seeds), "x": x, "y": value, "low": low,
+               "high": high}  # fmt: skip
+
+
+def ordered(names: Sequence[str], style: Style) -> list[str]:
+    """The names once, those of the style's order first. Raises UserError for another name in it."""
+    unique = list(dict.fromkeys(names))
+    return sorted(
+        unique,
+        key=lambda name: style.order.index(name) if name in style.order else len(style.order),
+    )
