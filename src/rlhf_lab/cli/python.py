@@ -14,10 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlhf_lab.cli.analysis_command import extra_needed
 from rlhf_lab.cli.arguments import overrides_to_resume, refuse_secrets
 from rlhf_lab.cli.command import MULTIRUN
 from rlhf_lab.cli.endings import message, refusals
-from rlhf_lab.cli.report import extra_needed
 from rlhf_lab.cli.train import COMMAND
 from rlhf_lab.runs import folder
 from rlhf_lab.runs.given import name_of_function, path_of_rows
