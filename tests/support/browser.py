@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rlhf_lab_analysis.speed.browser import Page, browser, program
+from benchmarks.speed.browser import Page, browser, program
 
 __all__ = ["Page", "browser", "program"]

@@ -17,6 +17,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from benchmarks.pages import calibration as curve
 from rlhf_lab.cli.reward_model import train_reward_models
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.build_engine import build_value_model
@@ -59,7 +60,6 @@ from rlhf_lab.training.stages.strength import (
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Engine
 from rlhf_lab.types.samples import Split
-from rlhf_lab_analysis.studies import calibration as curve
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS, group
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from benchmarks.speed import boundary_coverage
+from benchmarks.speed.boundary_coverage import FLAT, LINE, RULE, fitted, trials
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.speed import boundary_coverage
-from rlhf_lab_analysis.speed.boundary_coverage import FLAT, LINE, RULE, fitted, trials
 from rlhf_lab_analysis.statistics.boundary import (
     Boundary,
     Interval,

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from benchmarks.speed import scaling_coverage
+from benchmarks.speed.scaling_coverage import TRUE, coverage, coverage_table, moves, percent
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.speed import scaling_coverage
-from rlhf_lab_analysis.speed.scaling_coverage import TRUE, coverage, coverage_table, moves, percent
 from rlhf_lab_analysis.statistics.curves import RunCurve
 from rlhf_lab_analysis.statistics.results import Method, Options
 from rlhf_lab_analysis.statistics.scaling import STUDENT, fit_law
