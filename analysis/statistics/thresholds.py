@@ -50,8 +50,9 @@ class ThresholdFit:
 def small_sample_factor(thresholds: int, parameters: int, tested: int) -> float:
     """By what twice a loss of log-likelihood is multiplied before it is compared with chi-square:
     the factor of a normal linear regression, an approximation for logistic noise in intervals whose
-    level `speed.boundary_coverage` simulates. parameters: coefficients of the larger model; tested:
-    those that the smaller lacks. 0 where there are too few thresholds for any test."""
+    level `python -m benchmarks.coverage boundary` simulates. parameters: coefficients of the larger
+    model; tested: those that the smaller lacks. 0 where there are too few thresholds for any
+    test."""
     return max(0.0, (thresholds - parameters - 1 + tested / 2) / thresholds)
 
 

@@ -13,8 +13,8 @@ from benchmarks.gpu import models
 from benchmarks.gpu.batches import TEMPERATURE
 from benchmarks.gpu.findings import Finding, Setting, info, judged
 from benchmarks.speed.clock import seconds_of
-from benchmarks.speed.transformers_loop import generate
-from rlhf_lab.models.batching import collate, pad_left, to_device
+from benchmarks.speed.transformers_loop import generate_chunk
+from rlhf_lab.models.batching import collate, to_device
 from rlhf_lab.models.forward import response_output
 from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
@@ -126,21 +126,12 @@ def weights_of(model: Any) -> Weights:
 
 def by_transformers(model: Any, chunk: Chunk, count: int) -> int:
     """The same by `model.generate`, which may not end early either."""
-    token_PS, mask_PS = pad_left([p.tokens for p in chunk.prompts], 0)
-    inputs = {"input_ids": token_PS.to(model.device), "attention_mask": mask_PS.to(model.device)}
 
     class Ends(models.Tokens):
         eos_token_id = model.config.vocab_size - 1
 
-    return generate(
-        model,
-        Ends(),
-        inputs,
-        num_return_sequences=chunk.group_size,
-        temperature=TEMPERATURE,
-        min_new_tokens=count,
-        max_new_tokens=count,
-    )
+    sizes = {"temperature": TEMPERATURE, "min_new_tokens": count, "max_new_tokens": count}
+    return generate_chunk(model, Ends(), chunk, 0, **sizes)
 
 
 def gap(model: Any, groups: Any) -> float:

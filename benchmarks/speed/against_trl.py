@@ -13,13 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.clock import rotated
 from benchmarks.speed.inputs import (
     MODELS,
     Size,
@@ -28,11 +27,12 @@ from benchmarks.speed.inputs import (
     sizes_on,
     specs_of,
 )
-from benchmarks.speed.other_load import busy_cores, note
+from benchmarks.speed.other_load import busy_note
+from benchmarks.speed.program import in_turns
 from benchmarks.speed.result_tables import TRL, part_table, run_table, training_table
 from benchmarks.speed.spec import ALGORITHMS, Spec, Timed
 from benchmarks.speed.timed_runs import ours, python_of, run_module, theirs
-from rlhf_lab.runs.provenance import provenance, usable_cores
+from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
@@ -44,28 +44,22 @@ Side = Callable[[Spec, Path], Timed]
 
 @dataclass
 class Found:
-    """Everything that was measured: runs by setting and side, parts by model. busy_cores: that
-    other work held when it began."""
+    """Everything that was measured: runs by setting and side, parts by model. note: on other work
+    of the machine when it began."""
 
     specs: Sequence[Spec]
     runs: dict[str, dict[str, list[Timed]]] = field(default_factory=dict)
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    busy_cores: float = 0.0
+    note: str = ""
 
 
-def in_turns(
-    spec: Spec, sides: Mapping[str, Side], repeats: int, folder: Path, console: Console
-) -> dict[str, list[Timed]]:
-    """Every side once a repeat; another one begins each time."""
-    found: dict[str, list[Timed]] = {name: [] for name in sides}
-    for repeat in range(repeats):
-        for name in rotated(list(sides), repeat):
-            run = sides[name](spec, folder / f"{spec.name} {name} {repeat}".replace(" ", "-"))
-            found[name].append(run)
-            console.print(
-                f"{spec.name}, {name}, repeat {repeat + 1}: "
-                f"{run.completions_per_second:.1f} completions/s in {run.seconds:.1f} s"
-            )
+def timed(side: Side, spec: Spec, name: str, folder: Path, console: Console, repeat: int) -> Timed:
+    """One run of a side, with a line of what it did."""
+    found = side(spec, folder / f"{spec.name} {name} {repeat}".replace(" ", "-"))
+    console.print(
+        f"{spec.name}, {name}, repeat {repeat + 1}: {found.completions_per_second:.1f} "
+        f"completions/s in {found.seconds:.1f} s"
+    )
     return found
 
 
@@ -95,7 +89,7 @@ def caption(found: Found) -> str:
         f"{host['cpu']}, {one.device}, {one.threads} threads, {' and '.join(dtypes)}; up to "
         f"{repeats} repeats in turns, {one.warm_up} update of warm-up before the clock starts; "
         f"torch {versions['torch']}, transformers {versions['transformers']}, commit {commit}. "
-        f"{note(found.busy_cores, host['cores'])}"
+        f"{found.note}"
     ).rstrip()
 
 
@@ -112,9 +106,8 @@ def measure_all(given: argparse.Namespace, console: Console) -> Found:
         [spec for spec in specs if spec.algorithm in given.algorithms]
         for specs in (specs_of(s, out, given.device, given.threads, given.quick) for s in sizes)
     ]
-    found = Found([spec for own in whole for spec in own], busy_cores=busy_cores())
-    if text := note(found.busy_cores, usable_cores()):
-        console.print(text)
+    found = Found([spec for own in whole for spec in own], note=busy_note())
+    console.print(found.note)
     if not found.specs:
         raise UserError(
             f"--algorithms={' '.join(given.algorithms)}: none of the models is measured with "
@@ -128,7 +121,11 @@ def measure_all(given: argparse.Namespace, console: Console) -> Found:
         found.parts[size.label] = parts_of(own[0], size, given.vllm, out / size.label)
         repeats = min(given.repeats, size.most_repeats)
         for spec in own:
-            found.runs[spec.name] = in_turns(spec, sides, repeats, out / "runs", console)
+            own_sides = {
+                name: partial(timed, side, spec, name, out / "runs", console)
+                for name, side in sides.items()
+            }
+            found.runs[spec.name] = in_turns(own_sides, repeats)
     return found
 
 

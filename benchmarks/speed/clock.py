@@ -8,26 +8,19 @@ from statistics import median
 from time import perf_counter
 
 
-def elapsed(action: Callable[[], object], device: str = "cpu") -> float:
-    """Seconds of one call, until the device has nothing left to do."""
-    start = perf_counter()
-    action()
-    if device == "cuda":
-        import torch
-
-        torch.cuda.synchronize()
-    return perf_counter() - start
-
-
 def seconds_of(action: Callable[[], object], trials: int, device: str = "cpu") -> list[float]:
-    """Seconds of each trial, after one that is not counted."""
-    return [elapsed(action, device) for _ in range(trials + 1)][1:]
+    """Seconds of each trial, until the device has nothing left to do, after one that is not
+    counted."""
+    found = []
+    for _ in range(trials + 1):
+        start = perf_counter()
+        action()
+        if device == "cuda":
+            import torch
 
-
-def rotated(names: Sequence[str], repeat: int) -> list[str]:
-    """The names in their order, another one first in each repeat."""
-    first = repeat % len(names)
-    return [*names[first:], *names[:first]]
+            torch.cuda.synchronize()
+        found.append(perf_counter() - start)
+    return found[1:]
 
 
 @dataclass(frozen=True)

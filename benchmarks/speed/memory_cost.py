@@ -1,4 +1,6 @@
-"""Measure what the memory options of an engine save: python -m benchmarks.speed.memory_cost
+"""What the memory options of an engine save.
+
+python -m benchmarks.speed.memory_cost [--groups 16] [--tokens 64]
 
 Peak memory of one update over a vocabulary of 50k tokens, with the logits made at once and in
 chunks, each in a process of its own; and the share of padding in micro-batches, in the order of the
@@ -9,9 +11,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import subprocess
+import multiprocessing
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 import torch
@@ -22,6 +25,7 @@ from rlhf_lab.algos.online_dpo import OnlineDPO
 from rlhf_lab.models.batching import collate, token_weights
 from rlhf_lab.models.microbatches import split
 from rlhf_lab.runs.memory import keep_freed_memory, peak_bytes
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.training.engines.options import SingleEngineOptions
@@ -106,32 +110,24 @@ def padded_share(max_rows: int, max_tokens: int, num_groups: int) -> tuple[float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line. Returns 0."""
     parser = argparse.ArgumentParser(description="Memory and padding of an update.")
     parser.add_argument("--groups", type=int, default=16, help="of two rows, in one pass")
     parser.add_argument("--tokens", type=int, default=64, help="of every response")
-    parser.add_argument("--only", type=int, default=-1, help="engine.logit_tokens of this process")
     given = parser.parse_args(arguments)
-    if given.only >= 0:
-        before, peak = peak_of_update(given.only, given.groups, given.tokens)
-        sys.stdout.write(f"logit_tokens {given.only:>5}: {before / 1e6:.0f} MB before the update, ")
-        sys.stdout.write(f"{peak / 1e6:.0f} MB at its peak\n")
-        return 0
-    for chunk in (0, 1024, 256, 64):
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.speed.memory_cost",
-            "--only",
-            str(chunk),
-        ]
-        sizes = ["--groups", str(given.groups), "--tokens", str(given.tokens)]
-        subprocess.run([*command, *sizes], check=True)
-    for max_rows, max_tokens in ((32, 0), (32, 8192), (64, 8192)):
-        share, count = padded_share(max_rows, max_tokens, 256)
-        sys.stdout.write(
-            f"micro_rows {max_rows}, micro_tokens {max_tokens}: {share:.1%} padding in "
-            f"{count} micro-batches\n"
-        )
+    console, spawned = Console(quiet=False), multiprocessing.get_context("spawn")
+    # Peaks are of a process: each task has a new one.
+    with ProcessPoolExecutor(1, spawned, max_tasks_per_child=1) as pool:
+        for chunk in (0, 1024, 256, 64):
+            job = pool.submit(peak_of_update, chunk, given.groups, given.tokens)
+            before, peak = (number / 1e6 for number in job.result())
+            console.print(
+                f"logit_tokens {chunk}: {before:.0f} MB before, {peak:.0f} MB at its peak"
+            )
+    for rows, tokens in ((32, 0), (32, 8192), (64, 8192)):
+        share, count = padded_share(rows, tokens, 256)
+        name = f"micro_rows {rows}, micro_tokens {tokens}"
+        console.print(f"{name}: {share:.1%} padding in {count} micro-batches")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Measure how busy a machine is with other work, before timing anything on it.
+"""How busy a machine is with other work, before anything is timed on it.
 
 Ratios of a busy machine are not to be trusted: threads of one side may wait for a core that the
 other side had to itself.
@@ -9,23 +9,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from rlhf_lab.runs.provenance import usable_cores
+
 STAT = Path("/proc/stat")
 # Shares of a core that an idle desktop has anyway.
 IDLE_CORES = 0.2
-SECONDS = 1.0
-
-
-def busy_cores(seconds: float = SECONDS, stat: Path = STAT) -> float:
-    """Cores that work at the moment, averaged over some seconds; 0 where the system has no count.
-
-    Call it before the work that is timed begins.
-    """
-    if not stat.is_file():
-        return 0.0
-    before = counts(stat.read_text(encoding="ascii"))
-    time.sleep(seconds)
-    after = counts(stat.read_text(encoding="ascii"))
-    return busy_between(before, after)
 
 
 def counts(text: str) -> list[list[int]]:
@@ -48,8 +36,17 @@ def busy_between(before: list[list[int]], after: list[list[int]]) -> float:
     return busy
 
 
+def busy_note(seconds: float = 1.0, stat: Path = STAT) -> str:
+    """A sentence for the results, from what the cores do in the next second; "" for a machine that
+    is free, or whose system has no count."""
+    if not stat.is_file():
+        return ""
+    before = counts(stat.read_text(encoding="ascii"))
+    time.sleep(seconds)
+    return note(busy_between(before, counts(stat.read_text(encoding="ascii"))), usable_cores())
+
+
 def note(busy: float, cores: int) -> str:
-    """A sentence for the results; "" for a machine that is free."""
     if busy <= IDLE_CORES:
         return ""
     return (

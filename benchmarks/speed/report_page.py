@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.speed.browser import Page, browser, program
 from benchmarks.speed.program import report
 from benchmarks.speed.simulated_runs import simulated_runs
 from rlhf_lab.runs.trackers.console import Console
@@ -24,6 +23,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.markdown import Table
 from rlhf_lab_analysis.report.make import Options, html
+from tests.support.browser import Page, browser, program
 
 COLUMNS = [
     *("runs", "conditions", "size (MB)", "made in (CPU s)", "HTML loaded (s)"),

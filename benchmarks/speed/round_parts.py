@@ -20,8 +20,8 @@ import torch
 from benchmarks.speed.clock import seconds_of
 from benchmarks.speed.device_limits import measure_limits
 from benchmarks.speed.spec import Spec, answer
-from benchmarks.speed.transformers_loop import generate
-from rlhf_lab.models.batching import collate
+from benchmarks.speed.transformers_loop import generate_chunk
+from rlhf_lab.models.batching import collate, to_device
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_output
 from rlhf_lab.models.microbatches import micro_batches
@@ -66,7 +66,7 @@ class Bench:
         )
         self.model.to(spec.device)
         self.weights = Weights(0, dict(self.model.named_parameters()))
-        self.chunk = Chunk(0, 0, prompts_of(spec, self.tokenizer), spec.group_size)
+        self.chunk = Chunk(0, 0, self.prompts(), spec.group_size)
         sampling = HFSampling(
             temperature=spec.temperature, chunk_groups=spec.groups, threads=spec.threads
         )
@@ -75,42 +75,33 @@ class Bench:
         self.groups: Sequence[Group] = self.generator.generate(self.weights, self.chunk)
         self.batch: Batch = collate(self.groups, self.tokenizer.pad_token_id)
 
+    def prompts(self) -> tuple[Prompt, ...]:
+        """As a policy reads them."""
+        texts = self.spec.queries()[: self.spec.groups]
+        read = (self.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts)
+        return tuple(
+            Prompt(number, tuple(tokens), Example(str(number), text, ""))
+            for number, (text, tokens) in enumerate(zip(texts, read, strict=True))
+        )
+
     def clocked(self, name: str, action: Callable[[], object], **amounts: float) -> Part:
         return Part(name, median(seconds_of(action, TRIALS, self.spec.device)), amounts)
-
-    def tokens(self) -> int:
-        """Response tokens of the round."""
-        return sum(len(sample.tokens) for group in self.groups for sample in group.samples)
-
-    def read_tokens(self) -> int:
-        """Prompt and response tokens of the round's rows."""
-        return int(self.batch.prompt_mask_BS.sum() + self.batch.mask_BT.sum())
 
     def generation(self) -> Part:
         def write() -> None:
             self.groups = self.generator.generate(self.weights, self.chunk)
 
-        return self.clocked("generation, generator=hf", write, tokens=self.tokens())
+        tokens = sum(len(sample.tokens) for group in self.groups for sample in group.samples)
+        return self.clocked("generation, generator=hf", write, tokens=tokens)
 
     def transformers(self) -> Part:
-        """transformers.generate as TRL calls it: each prompt K times, no filter on the draw."""
-        spec = self.spec
-        prompts = [p.tokens for p in self.chunk.prompts for _ in range(spec.group_size)]
-        given = self.tokenizer.pad(
-            {"input_ids": [list(row) for row in prompts]}, padding_side="left", return_tensors="pt"
-        ).to(spec.device)
-        counts: list[int] = []
+        """transformers.generate, as TRL calls it."""
+        spec, counts = self.spec, list[int]()
+        pad = self.tokenizer.pad_token_id
 
         def write() -> None:
-            counts.append(
-                generate(
-                    self.model,
-                    self.tokenizer,
-                    given,
-                    temperature=spec.temperature,
-                    max_new_tokens=spec.max_new_tokens,
-                )
-            )
+            sizes = {"temperature": spec.temperature, "max_new_tokens": spec.max_new_tokens}
+            counts.append(generate_chunk(self.model, self.tokenizer, self.chunk, pad, **sizes))
 
         part = self.clocked("generation, transformers.generate", write)
         return Part(part.name, part.seconds, {"tokens": median(counts[1:])})
@@ -119,11 +110,10 @@ class Bench:
         def read() -> None:
             with torch.inference_mode():
                 for part in micro_batches(self.batch, self.spec.micro_rows):
-                    response_output(self.model, to_device(part, self.spec.device), 1.0)
+                    response_output(self.model, to_device(part, self.model.device), 1.0)
 
-        return self.clocked(
-            "log-probs, forward", read, rows=len(self.batch), tokens=self.read_tokens()
-        )
+        tokens = int(self.batch.prompt_mask_BS.sum() + self.batch.mask_BT.sum())
+        return self.clocked("log-probs, forward", read, rows=len(self.batch), tokens=tokens)
 
     def scoring(self) -> Part:
         # Made on the CPU, where the head's weights are drawn.
@@ -157,25 +147,9 @@ class Bench:
             return self.clocked("checkpoint, write", lambda: kept.save(snapshot), bytes=size)
 
 
-def to_device(batch: Batch, device: str) -> Batch:
-    return Batch(**{name: tensor.to(device) for name, tensor in vars(batch).items()})
-
-
 def size_of(weights: Weights) -> int:
     """Bytes of a version."""
     return sum(tensor.nbytes for tensor in weights.state.values())
-
-
-def prompts_of(spec: Spec, tokenizer: Any) -> tuple[Prompt, ...]:
-    """The first prompts of the spec's file, as a policy reads them."""
-    return tuple(
-        Prompt(
-            number,
-            tuple(tokenizer(text, add_special_tokens=False)["input_ids"]),
-            Example(str(number), text, ""),
-        )
-        for number, text in enumerate(spec.queries()[: spec.groups])
-    )
 
 
 def parts_of(spec: Spec) -> dict[str, Any]:
@@ -201,10 +175,5 @@ def parts_of(spec: Spec) -> dict[str, Any]:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line: one spec in, one line of JSON out."""
-    return answer(parts_of, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answer(parts_of))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,6 @@ class Spec:
         """Completions of an update."""
         return self.groups * self.group_size
 
-    @property
-    def completions(self) -> int:
-        """Completions that are timed."""
-        return self.rows * self.updates
-
     def queries(self) -> list[str]:
         """All prompts of the file."""
         lines = Path(self.prompts, "train.jsonl").read_text(encoding="utf-8").splitlines()
@@ -86,9 +81,9 @@ def load(path: Path) -> Spec:
     return Spec(**given)
 
 
-def answer(measure: Callable[[Spec], dict[str, Any]], arguments: Sequence[str] | None) -> int:
-    """Print what is measured of the spec in the file that is named as one line of JSON."""
-    (path,) = sys.argv[1:] if arguments is None else arguments
+def answer(measure: Callable[[Spec], dict[str, Any]]) -> int:
+    """Print what is measured of the spec in the file that the command names, as a line of JSON."""
+    (path,) = sys.argv[1:]
     sys.stdout.write(json.dumps(measure(load(Path(path)))) + "\n")
     return 0
 
@@ -119,11 +114,3 @@ class Timed:
     def trained_per_second(self) -> float:
         """Tokens trained on per second of the updates alone."""
         return self.trained_tokens / self.update_seconds
-
-
-def write_prompts(folder: Path, rows: Sequence[tuple[str, str]]) -> None:
-    """Prompts with references as train.jsonl and validation.jsonl, as task=tldr reads them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps({"query": query, "reference_response": text}) for query, text in rows]
-    for split in ("train", "validation"):
-        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

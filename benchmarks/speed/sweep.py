@@ -1,4 +1,4 @@
-"""Time what a sweep adds to its runs: 24 jobs with 1 and 2 workers, and a sweep that is stopped.
+"""What a sweep adds to its runs: 24 jobs with 1 and 2 workers, and a sweep that is stopped.
 
 python -m benchmarks.speed.sweep [--out FOLDER] [--updates 64] [--stops 3]
 
@@ -14,12 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from benchmarks.speed import program
-from benchmarks.speed.clock import elapsed
 from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
@@ -28,57 +26,30 @@ from rlhf_lab_analysis.markdown import Table
 SWEPT = ("algo=grpo,rloo,reinforce", "run.updates_per_round=1,4", "seed=1,2,3,4")
 JOBS = 24
 COMMON = (
-    "task=arithmetic",
-    "reward=task_rule",
-    "sft.steps=60",
-    "run.group_size=4",
-    "run.groups_per_update=16",
-    "eval.prompts=128",
-    "eval.snapshots=1",
-    "checkpoint=rounds",
-    "checkpoint.rounds=4",
+    *("task=arithmetic", "reward=task_rule", "sft.steps=60", "run.group_size=4"),
+    *("run.groups_per_update=16", "eval.prompts=128", "eval.snapshots=1"),
+    *("checkpoint=rounds", "checkpoint.rounds=4"),
 )
 LAUNCHERS = {1: ("launcher=local",), 2: ("launcher=joblib", "hydra.launcher.n_jobs=2")}
 
 
-@dataclass(frozen=True)
-class Whole:
-    """A sweep from its command to its end, in seconds. own: the sum over its runs of the time from
-    start to end in their manifests."""
-
-    workers: int
-    wall: float
-    own: float
-
-    @property
-    def overhead(self) -> float:
-        """Seconds of a worker per job outside the runs: starting the sweep, checking, launching."""
-        return (self.wall * self.workers - self.own) / JOBS
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """A sweep of one job that was cut off in the middle and started again: seconds of both tries,
-    and of a sweep that was left alone."""
-
-    how: str
-    alone: float
-    both: float
-
-    @property
-    def lost(self) -> float:
-        return self.both - self.alone
-
-
-def swept(out: Path, workers: int, updates: int) -> Whole:
-    """One whole sweep into a folder of its own."""
+def whole_row(out: Path, workers: int, updates: int) -> list[str]:
+    """A whole sweep from its command to its end: seconds, those of a run from start to end, and
+    those of a worker per job outside the runs (starting the sweep, checking, launching)."""
     root = out / f"workers-{workers}"
     words = [*COMMON, *SWEPT, *LAUNCHERS[workers], f"run.updates={updates}"]
-    where = [f"output.root={root}", f"output.cache={out}/.cache", "output.quiet=true"]
-    wall = elapsed(lambda: program.run("train", "-m", *words, *where))
+    start = time.perf_counter()
+    program.run("train", "-m", *words, *where(out), f"output.root={root}")
+    wall = time.perf_counter() - start
     found = list_runs(root)
     assert len(found) == JOBS, f"{len(found)} runs in {root}"
-    return Whole(workers, wall, sum(seconds_of(run.manifest) for run in found))
+    own = sum(seconds_of(run.manifest) for run in found)
+    outside = (wall * workers - own) / JOBS
+    return [f"{workers}", f"{wall:.0f}", f"{own / JOBS:.1f}", f"{outside:.1f}"]
+
+
+def where(out: Path) -> tuple[str, str]:
+    return f"output.cache={out}/.cache", "output.quiet=true"
 
 
 def seconds_of(manifest: object) -> float:
@@ -88,33 +59,25 @@ def seconds_of(manifest: object) -> float:
     return (ended - begun).total_seconds()
 
 
-def one_job(out: Path, name: str, updates: int) -> list[str]:
-    """The command of a sweep of one job."""
+def one_job(out: Path, name: str, updates: int, sent: signal.Signals | None = None) -> float:
+    """Seconds of a sweep of one job; if a signal is sent, of the sweep that it cuts off when half
+    of the rounds are done and of the same one started again. SIGKILL goes to the job alone."""
     words = [*COMMON, "algo=grpo", "seed=1", f"run.updates={updates}", "hydra.mode=MULTIRUN"]
-    where = [f"output.root={out}/{name}", f"output.cache={out}/.cache", "output.quiet=true"]
-    return program.command("train", *words, *where)
-
-
-def run_timed(command: Sequence[str]) -> float:
-    return elapsed(lambda: subprocess.run(command, check=True))
-
-
-def cut_off(out: Path, name: str, updates: int, sent: signal.Signals) -> float:
-    """Seconds of a sweep until it is cut off when half of its rounds are done, and of going on."""
-    command = one_job(out, name, updates)
+    words += [*where(out), f"output.root={out}/{name}"]
     start = time.perf_counter()
-    sweep = subprocess.Popen(command)
-    while rows_below(out / name) < updates // 2:
-        assert sweep.poll() is None, "the sweep ended before it could be cut off"
-        time.sleep(0.02)
-    if sent is signal.SIGKILL:
-        (run,) = list_runs(out / name)
-        os.kill(run.manifest["process"]["pid"], sent)
-    else:
-        sweep.send_signal(sent)
-    code = sweep.wait()
-    assert code != 0, "it ended before the signal came"
-    return time.perf_counter() - start + run_timed(command)
+    if sent is not None:
+        sweep = subprocess.Popen(program.command("train", *words))
+        while rows_below(out / name) < updates // 2:
+            assert sweep.poll() is None, "the sweep ended before it could be cut off"
+            time.sleep(0.02)
+        if sent is signal.SIGKILL:
+            (run,) = list_runs(out / name)
+            os.kill(run.manifest["process"]["pid"], sent)
+        else:
+            sweep.send_signal(sent)
+        assert sweep.wait() != 0, "it ended before the signal came"
+    program.run("train", *words)
+    return time.perf_counter() - start
 
 
 def rows_below(root: Path) -> int:
@@ -128,28 +91,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--updates", type=int, default=64)
     parser.add_argument("--stops", type=int, default=3)
     given = parser.parse_args(arguments)
-    console, out = Console(quiet=False), given.out
-    cache = (f"output.cache={out}/.cache", "output.quiet=true")
-    program.run("stages", "-m", *COMMON, "seed=1,2,3,4", *cache)
-    wholes = [swept(out, workers, given.updates) for workers in LAUNCHERS]
-    rows = [
-        [f"{one.workers}", f"{one.wall:.0f}", f"{one.own / JOBS:.1f}", f"{one.overhead:.1f}"]
-        for one in wholes
-    ]
-    columns = ["workers", "wall s", "s of a run", "overhead s a job"]
-    whole = Table(f"a sweep of {JOBS} jobs", columns, rows)
-    program.report(whole, out / "bench_sweep.json", console)
-    console.print(f"two workers against one: {wholes[0].wall / wholes[1].wall:.2f}x")
-    alone = min(run_timed(one_job(out, f"alone-{n}", given.updates)) for n in range(given.stops))
-    stopped = [
-        Stopped(sent.name, alone, cut_off(out, f"{sent.name}-{n}", given.updates, sent))
-        for sent in (signal.SIGTERM, signal.SIGKILL)
-        for n in range(given.stops)
-    ]
-    rows = [[one.how, f"{one.alone:.1f}", f"{one.both:.1f}", f"{one.lost:.1f}"] for one in stopped]
+    console, out, updates = Console(quiet=False), given.out, given.updates
+    program.run("stages", "-m", *COMMON, "seed=1,2,3,4", *where(out))
+    columns = ["workers", "wall s", "s of a run", "outside of runs, s a job"]
+    rows = [whole_row(out, workers, updates) for workers in LAUNCHERS]
+    program.report(Table(f"a sweep of {JOBS} jobs", columns, rows), out / "sweep.json", console)
+    alone = min(one_job(out, f"alone-{n}", updates) for n in range(given.stops))
+    rows = []
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        for n in range(given.stops):
+            both = one_job(out, f"{sent.name}-{n}", updates, sent)
+            rows.append([sent.name, f"{alone:.1f}", f"{both:.1f}", f"{both - alone:.1f}"])
     columns = ["cut off by", "left alone s", "both tries s", "lost s"]
-    cut = Table("a job that is cut off", columns, rows)
-    program.report(cut, out / "bench_stop.json", console)
+    program.report(Table("a job that is cut off", columns, rows), out / "stop.json", console)
     return 0
 
 

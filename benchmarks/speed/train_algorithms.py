@@ -22,14 +22,8 @@ from rlhf_lab.experiment.registry import CLASSES
 from rlhf_lab.runs.trackers.console import Console
 
 COMMON = (
-    "reward=task_rule",
-    "run.updates=32",
-    "run.groups_per_update=16",
-    "run.group_size=4",
-    "optim.lr=2e-4",
-    "eval.prompts=256",
-    "eval.snapshots=1",
-    "tracker.probe_groups=0",
+    *("reward=task_rule", "run.updates=32", "run.groups_per_update=16", "run.group_size=4"),
+    *("optim.lr=2e-4", "eval.prompts=256", "eval.snapshots=1", "tracker.probe_groups=0"),
     "output.quiet=true",
 )
 CONDITIONS = {
@@ -53,16 +47,11 @@ WITHOUT_TEACHER = sorted(set(CLASSES["algo"]) - {"distill"})
 def train(out: Path, algo: str, condition: str, seeds: str) -> str:
     """Train all seeds of an algorithm under a condition in one process. Returns the end of its
     error output if it failed, else nothing."""
-    words = ("train", "-m", f"algo={algo}", f"seed={seeds}")
     options = [*COMMON, *CONDITIONS[condition], *OWN.get(algo, ())]
-    folders = [
-        f"output.root={out}",
-        f"output.cache={out}/.cache",
-        f"output.dir={out}/{algo}-{condition}-seed${{seed}}",
-    ]
-    done = subprocess.run(
-        program.command(*words, *options, *folders), capture_output=True, text=True
-    )
+    folders = [f"output.cache={out}/.cache", f"output.dir={out}/{algo}-{condition}-seed${{seed}}"]
+    words = ["train", "-m", f"algo={algo}", f"seed={seeds}", f"output.root={out}"]
+    command = program.command(*words, *options, *folders)
+    done = subprocess.run(command, capture_output=True, text=True)
     return done.stderr[-2000:] if done.returncode else ""
 
 
@@ -78,13 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cache = f"output.cache={given.out}/.cache"
     program.run("sft", "-m", f"seed={given.seeds}", cache, "output.quiet=true")
     names = list(product(given.algos.split(","), CONDITIONS))
-    failed = 0
     with ThreadPoolExecutor(given.jobs) as pool:
-        errors = pool.map(lambda one: train(given.out, one[0], one[1], given.seeds), names)
-        for (algo, condition), error in zip(names, errors, strict=True):
-            console.print(f"{algo} {condition}: {error or 'trained'}")
-            failed += bool(error)
-    return int(failed > 0)
+        errors = list(pool.map(lambda one: train(given.out, one[0], one[1], given.seeds), names))
+    for (algo, condition), error in zip(names, errors, strict=True):
+        console.print(f"{algo} {condition}: {error or 'trained'}")
+    return int(any(errors))
 
 
 if __name__ == "__main__":

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from benchmarks.speed.reward import count_tokens
+from rlhf_lab.models.batching import pad_left
+from rlhf_lab.types.rollouts import Chunk
 
 
-def generate(model: Any, tokenizer: Any, inputs: Mapping[str, Any], **options: Any) -> int:
-    """Sample once, with no filter on the draw. Returns the response tokens up to the end token.
+def generate_chunk(model: Any, tokenizer: Any, chunk: Chunk, pad: int, **options: Any) -> int:
+    """Sample a chunk once, with no filter on the draw, as TRL calls it. Returns the response tokens
+    up to the end token.
 
-    inputs: input_ids and attention_mask, padded on the left. options: of `model.generate`.
+    options: of `model.generate`.
     """
     eos = tokenizer.eos_token_id
+    token_PS, mask_PS = pad_left([prompt.tokens for prompt in chunk.prompts], pad)
     with torch.inference_mode():
         found = model.generate(
-            **inputs,
+            input_ids=token_PS.to(model.device),
+            attention_mask=mask_PS.to(model.device),
+            num_return_sequences=chunk.group_size,
             do_sample=True,
             top_k=0,
             top_p=1.0,
@@ -26,5 +31,4 @@ def generate(model: Any, tokenizer: Any, inputs: Mapping[str, Any], **options: A
             pad_token_id=eos if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
             **options,
         )
-    rows = found[:, inputs["input_ids"].shape[1] :].tolist()
-    return sum(count_tokens(row, eos) for row in rows)
+    return sum(count_tokens(row, eos) for row in found[:, token_PS.shape[1] :].tolist())

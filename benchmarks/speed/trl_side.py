@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict
 from time import perf_counter
 from typing import Any
@@ -137,10 +136,5 @@ def train(spec: Spec) -> Timed:
     return watch.timed
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line: one spec in, one line of JSON out."""
-    return answer(lambda spec: asdict(train(spec)), arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answer(lambda spec: asdict(train(spec))))

@@ -6,7 +6,6 @@ Prints one line of JSON: the median seconds of a round's generation, and its tok
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -58,10 +57,5 @@ def measure_vllm(spec: Spec) -> dict[str, float]:
     return {"seconds": median(seconds), "tokens": median(tokens[1:])}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line: one spec in, one line of JSON out."""
-    return answer(measure_vllm, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answer(measure_vllm))

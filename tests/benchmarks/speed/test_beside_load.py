@@ -1,43 +1,43 @@
-"""Runs beside busy processes: which are timed, in which turns, and what their shares are of."""
+"""Runs beside busy processes: which are timed, and what their shares are of."""
 
 from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from benchmarks.speed import beside_load
-from benchmarks.speed.beside_load import BUSY, DEFAULT, main, measure, run_seconds, table
+from benchmarks.speed import beside_load, program
+from benchmarks.speed.beside_load import DEFAULT, busy_processes, main, seconds, table
 from rlhf_lab.types.errors import UserError
 from tests.support.survival import descendants
 
 pytestmark = pytest.mark.usefixtures("processes")
 
 
-def test_each_setting_is_timed_beside_each_load_in_turns() -> None:
-    seen: list[tuple[str, int]] = []
+def test_busy_processes_end_with_the_block() -> None:
     before = len(descendants(os.getpid()))
+    with busy_processes(2):
+        assert len(descendants(os.getpid())) == before + 2
+    assert len(descendants(os.getpid())) == before
 
-    def seconds(spins: str) -> float:
-        seen.append((spins, len(descendants(os.getpid())) - before))
-        return float(len(seen))
 
-    found = measure((0, 2), ("a", "b"), 2, seconds)
-    assert seen[1:] == [
-        *(("a", 0), ("b", 0), ("a", 2), ("b", 2)),
-        *(("b", 0), ("a", 0), ("b", 2), ("a", 2)),
-    ]
-    assert len(descendants(os.getpid())) == before, "none goes on"
-    assert found[1] == {(0, "b"): 6.0, (0, "a"): 7.0, (2, "b"): 8.0, (2, "a"): 9.0}
+def test_another_side_begins_each_repeat() -> None:
+    order: list[str] = []
+
+    def side(name: str, repeat: int) -> str:
+        order.append(name)
+        return f"{name}{repeat}"
+
+    found = program.in_turns({name: partial(side, name) for name in "abc"}, 4)
+    assert "".join(order) == "abcbcacababc"
+    assert found["b"] == ["b0", "b1", "b2", "b3"]
 
 
 def test_shares_are_of_the_run_beside_nothing_in_the_same_repeat() -> None:
-    found = [
-        {(0, "a"): 10.0, (0, "b"): 12.0, (2, "a"): 40.0, (2, "b"): 20.0},
-        {(0, "b"): 18.0, (0, "a"): 20.0, (2, "b"): 30.0, (2, "a"): 60.0},
-    ]
+    found = {(0, "a"): [10, 20], (0, "b"): [12, 18], (2, "a"): [40, 60], (2, "b"): [20, 30]}
     # Two more processes on two cores: half of the machine is left.
     assert table(found, cores=2).rows == [
         ["0", "a", "15.0 [10.0, 20.0]", "1.00 [1.00, 1.00]"],
@@ -50,7 +50,7 @@ def test_shares_are_of_the_run_beside_nothing_in_the_same_repeat() -> None:
 def test_the_table_is_written_into_a_folder_that_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside_load, "run_seconds", lambda *_: 2.0)
+    monkeypatch.setattr(beside_load, "seconds", lambda *_: 2.0)
     path = tmp_path / "new" / "table.json"
     asked = ["--busy", "0", "--spins", DEFAULT, "--repeats", "1", "--out", str(path)]
     assert main([*asked, "run.updates=6"]) == 0
@@ -58,12 +58,13 @@ def test_the_table_is_written_into_a_folder_that_is_made(
     assert row["spins"] == DEFAULT and row["seconds"].startswith("2.0")
 
 
-def test_without_a_run_beside_nothing_there_is_no_fair_time(tmp_path: Path) -> None:
-    assert BUSY[0] == 0
-    with pytest.raises(UserError, match="--busy without 0"):
-        main(["--busy", "2", "--out", str(tmp_path / "table.json")])
+def test_without_a_run_beside_nothing_there_is_no_fair_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--busy", "2", "--out", str(tmp_path / "table.json")]) == 2
+    assert "--busy without 0" in capsys.readouterr().err
 
 
 def test_a_run_that_fails_has_no_seconds() -> None:
     with pytest.raises(UserError, match="ended with code 2: correct its options"):
-        run_seconds(DEFAULT, ["run.updates=-1"])
+        seconds(0, DEFAULT, ["run.updates=-1"])

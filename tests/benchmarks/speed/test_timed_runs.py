@@ -22,6 +22,7 @@ from benchmarks.speed import (
 )
 from benchmarks.speed.clock import Spread, seconds_of
 from benchmarks.speed.device_limits import Limits
+from benchmarks.speed.inputs import write_prompts
 from benchmarks.speed.result_tables import (
     GENERATE,
     TRL,
@@ -31,7 +32,7 @@ from benchmarks.speed.result_tables import (
     training_table,
 )
 from benchmarks.speed.reward import Counted, reward, share_of_vowels
-from benchmarks.speed.spec import Spec, Timed, load, write_prompts
+from benchmarks.speed.spec import Spec, Timed, load
 from benchmarks.speed.timed_runs import options, python_of, time_between
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_policy, save_policy
@@ -255,24 +256,8 @@ def test_an_algorithm_that_no_model_is_measured_with_is_refused(
 
 
 def test_a_failed_run_ends_the_benchmark_with_what_it_said(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"No module named rlhf_lab_analysis\.absent"):
-        timed_runs.run_module(SPEC, Path(sys.executable), "rlhf_lab_analysis.absent", tmp_path)
-
-
-def test_another_side_begins_each_repeat(tmp_path: Path) -> None:
-    order: list[str] = []
-
-    def side(name: str) -> against_trl.Side:
-        def run(spec: Spec, folder: Path) -> Timed:
-            order.append(name)
-            return Timed(1.0, len(order), 1)
-
-        return run
-
-    sides = {name: side(name) for name in "abc"}
-    found = against_trl.in_turns(SPEC, sides, 3, tmp_path, Console(quiet=True))
-    assert "".join(order) == "abcbcacab"
-    assert [run.completions for run in found["a"]] == [1, 6, 8]
+    with pytest.raises(RuntimeError, match=r"No module named benchmarks\.absent"):
+        timed_runs.run_module(SPEC, Path(sys.executable), "benchmarks.absent", tmp_path)
 
 
 def test_every_side_is_offered_as_many_prompts_as_it_reads(tmp_path: Path) -> None:
@@ -368,7 +353,7 @@ def test_our_side_runs_and_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(timed_runs, "output_of", here)
     spec = replace(tiny(tmp_path), updates=1)
     found = timed_runs.ours("sync", spec, tmp_path / "run")
-    assert found.completions == spec.completions == 8
+    assert found.completions == spec.rows == 8
     assert 8 <= found.tokens <= 32
     assert found.seconds > found.update_seconds > 0
 
@@ -384,8 +369,8 @@ def test_a_busy_machine_is_noted_with_the_results(tmp_path: Path) -> None:
     after = [[30, 0, 20, 110, 0, 0, 0, 0], [0, 0, 0, 60, 60, 0, 0, 0]]
     assert other_load.busy_between(before, after) == pytest.approx(0.75)
     assert other_load.busy_between(before, before) == 0.0
-    assert other_load.busy_cores(0.0, tmp_path / "absent") == 0.0
+    assert other_load.busy_note(0.0, tmp_path / "absent") == ""
     assert other_load.note(0.1, 2) == ""
     assert "other work held 0.8 of 2 cores" in other_load.note(0.75, 2)
-    found = against_trl.Found([SPEC], busy_cores=0.75)
+    found = against_trl.Found([SPEC], note=other_load.note(0.75, 2))
     assert "are not to be trusted" in against_trl.caption(found)

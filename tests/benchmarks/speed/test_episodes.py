@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from benchmarks.speed.slow_calls import with_sleep
+from benchmarks.speed.episodes import with_sleep
 from tests.support.environments import Echo, Play, chunk, player, weights, writer
 
 ECHO = Play(Echo, max_turn_tokens=12, max_observation_tokens=40)
