@@ -50,7 +50,8 @@ class Change:
 
 
 def changes_of(tables: Tables, cell: Cell, seed: int) -> list[Change]:
-    """The changes of a run on each set of prompts and in training."""
+    """The changes of a run on each set of prompts, and in training: from the first to the last
+    quarter of the rounds, over everything that was generated."""
     rows = tables.versions[tables.versions["run"] == cell.runs[seed]["run"]]
     changes = [
         evaluated_change(cell, seed, str(label), own.sort_values("version"))
@@ -59,35 +60,27 @@ def changes_of(tables: Tables, cell: Cell, seed: int) -> list[Change]:
     ]
     rounds = cell.recorded[seed]
     if {GENERATED, DRIFT} <= set(rounds) and not rounds[[GENERATED, DRIFT]].isna().any(axis=None):
-        changes.append(training_change(cell, seed, rounds))
+        quarter = max(1, len(rounds) // 4)
+        before, after = (float(p[GENERATED].mean()) for p in (rounds[:quarter], rounds[-quarter:]))
+        prompts, kl = int(rounds["x/prompts"].iloc[quarter - 1]), float(rounds[DRIFT].iloc[-1])
+        changes.append(Change(cell.condition, TRAINING, seed, prompts, before, after, kl))
     return changes
 
 
 def evaluated_change(cell: Cell, seed: int, label: str, rows: pd.DataFrame) -> Change:
     """From the first to the last version of one set of prompts. Raises UserError if version 0 was
     not evaluated, or a score is missing."""
-    first, last = rows.iloc[0], rows.iloc[-1]
-    if first["version"] != 0:
+    if rows["version"].iloc[0] != 0:
         raise UserError(
             f"evaluations {label!r} do not begin with version 0: evaluate the run again with "
             "eval.snapshots=1 or more"
         )
     if not set(SCORES) <= set(rows) or rows[list(SCORES)].isna().any(axis=None):
         raise UserError(f"evaluations {label!r} do not all have {', '.join(SCORES)}")
+    first, last = rows.iloc[0], rows.iloc[-1]
     name = label or str(last.get("eval/split") or "evals")
-    prompts, kl = int(last["eval/prompts"]), float(last["kl/sft_k1"])
-    before, after = float(first["gold/mean"]), float(last["gold/mean"])
-    return Change(cell.condition, name, seed, prompts, before, after, kl)
-
-
-def training_change(cell: Cell, seed: int, rounds: pd.DataFrame) -> Change:
-    """From the first to the last quarter of the rounds, over everything that was generated."""
-    quarter = max(1, len(rounds) // 4)
-    first, last = rounds[:quarter], rounds[-quarter:]
-    before, after = (float(part[GENERATED].mean()) for part in (first, last))
-    prompts = int(first["x/prompts"].iloc[-1])
-    kl = float(rounds[DRIFT].iloc[-1])
-    return Change(cell.condition, TRAINING, seed, prompts, before, after, kl)
+    prompts, before, after = int(last["eval/prompts"]), first["gold/mean"], last["gold/mean"]
+    return Change(cell.condition, name, seed, prompts, before, after, float(last["kl/sft_k1"]))
 
 
 def rows_of(changes: Sequence[Change]) -> list[list[str]]:

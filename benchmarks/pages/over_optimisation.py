@@ -27,7 +27,7 @@ from rlhf_lab_analysis.comparison.families import rest_of
 from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.figures.catalogue import draw_selection
 from rlhf_lab_analysis.figures.style import write
-from rlhf_lab_analysis.markdown import Table, split_at_markers, write_between_markers
+from rlhf_lab_analysis.markdown import Table, publish, split_at_markers
 from rlhf_lab_analysis.studies.seeds import caption_of, mean_text, select_runs
 
 SINGLE = "single"
@@ -45,11 +45,6 @@ class Curve:
     @property
     def peak(self) -> float:
         return max(self.gold)
-
-    @property
-    def drop(self) -> float:
-        """Gold lost from the best evaluated version to the last one."""
-        return self.peak - self.gold[-1]
 
     def gold_at(self, kl: float) -> float:
         """Gold where the run first is that far from SFT, on the line between two evaluations.
@@ -107,44 +102,35 @@ def gains(values: Sequence[float]) -> list[float]:
     return [value - values[0] for value in values]
 
 
-def shared_kl(curves: Curves, seed: int) -> float:
-    """The largest KL that a seed reaches with every reward."""
-    return min(max(held[seed].kl) for held in curves.values())
-
-
-# A number of one run, given all curves and the seed.
-MEASURES: dict[str, Callable[[Curve, Curves, int], float]] = {
-    "gold at the peak": lambda curve, *_: curve.peak,
-    "gold at the end": lambda curve, *_: curve.gold[-1],
-    "drop from the peak": lambda curve, *_: curve.drop,
-    "gold at equal KL": lambda curve, curves, seed: curve.gold_at(shared_kl(curves, seed)),
-    "KL at the end": lambda curve, *_: curve.kl[-1],
-    "own proxy at the end": lambda curve, *_: curve.proxy[-1],
+# A number of one run, given the largest KL that its seed reaches with every reward.
+MEASURES: dict[str, Callable[[Curve, float], float]] = {
+    "gold at the peak": lambda curve, _: curve.peak,
+    "gold at the end": lambda curve, _: curve.gold[-1],
+    # Lost from the best evaluated version to the last one.
+    "drop from the peak": lambda curve, _: curve.peak - curve.gold[-1],
+    "gold at equal KL": lambda curve, shared: curve.gold_at(shared),
+    "KL at the end": lambda curve, _: curve.kl[-1],
+    "own proxy at the end": lambda curve, _: curve.proxy[-1],
 }
 
 
 def tables_of(curves: Curves) -> list[Table]:
     """Levels, and differences to the single proxy. Proxies have scales of their own, so their
     difference is left out."""
+    shared = {seed: min(max(held[seed].kl) for held in curves.values()) for seed in curves[SINGLE]}
     numbers = {
         name: [
-            {seed: measure(curve, curves, seed) for seed, curve in held.items()}
+            {seed: measure(curve, shared[seed]) for seed, curve in held.items()}
             for measure in MEASURES.values()
         ]
         for name, held in curves.items()
     }
     levels = [[name, *(mean_text(one, 2) for one in own)] for name, own in numbers.items()]
-    differences = [
-        [
-            name,
-            *(
-                mean_text({seed: value - base[seed] for seed, value in one.items()}, 2)
-                for one, base in zip(own[:-1], numbers[SINGLE], strict=False)
-            ),
-        ]
-        for name, own in numbers.items()
-        if name != SINGLE
-    ]
+    differences = []
+    for name in [name for name in numbers if name != SINGLE]:
+        pairs = zip(numbers[name][:-1], numbers[SINGLE], strict=False)
+        apart = [{seed: one[seed] - base[seed] for seed in one} for one, base in pairs]
+        differences.append([name, *(mean_text(one, 2) for one in apart)])
     columns = ["reward", *MEASURES]
     return [
         Table("gains over SFT", columns, levels),
@@ -174,18 +160,10 @@ def report(folders: Sequence[Path], page: Path | None, file: Path, console: Cons
         split_at_markers(page)
     selection = select_runs(folders, console)[1]
     curves = curves_of(selection)
-    tables, note = tables_of(curves), peak_note(curves)
-    for line in (caption(curves), note):
-        console.print(line)
-    for table in tables:
-        console.table(table.title, table.columns, table.rows)
     file.parent.mkdir(parents=True, exist_ok=True)
     write(draw_selection(FIGURE, selection).figure, file.with_suffix(""), [file.suffix[1:]])
-    console.print(f"wrote {file}")
-    if page:
-        link = f"![gold and proxy against KL]({os.path.relpath(file, page.parent)})"
-        write_between_markers(page, f"{link}\n\n{caption(curves)}", [note], tables)
-        console.print(f"wrote {page}")
+    link = f"![gold and proxy against KL]({os.path.relpath(file, page.parent if page else '.')})"
+    publish(f"{link}\n\n{caption(curves)}", [peak_note(curves)], tables_of(curves), page, console)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

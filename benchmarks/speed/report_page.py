@@ -1,6 +1,6 @@
 """Measure the page of `rlhf-lab report`: its size, how long it takes to make and to load.
 
-python -m benchmarks.speed.report_page [--runs 10,100,1000] [--out FOLDER]
+python -m benchmarks.speed.report_page [--runs 10 100 1000] [--out FOLDER]
 
 The runs are simulated. Loading is measured in a headless Chromium (on the PATH, or named by
 RLHF_LAB_BROWSER), in a new tab each time; seconds are those of the browser's own clock.
@@ -43,22 +43,6 @@ FILTERED = """(() => {
 FORGET = "try { localStorage.clear() } catch {}"
 
 
-def numbers(text: str) -> list[int]:
-    """Numbers of runs with commas between them."""
-    if not all(part.isdigit() and int(part) for part in text.split(",")):
-        raise argparse.ArgumentTypeError(f"{text!r}: pass numbers of runs, such as 10,100,1000")
-    return [int(part) for part in text.split(",")]
-
-
-def make(runs: int, path: Path) -> tuple[int, float]:
-    """Write the page of simulated runs. Returns its conditions, and the CPU seconds it took."""
-    tables = simulated_runs(runs)
-    begin = time.process_time()
-    path.write_text(html(tables, Options(title=f"{runs} simulated runs")), encoding="utf-8")
-    seconds = time.process_time() - begin
-    return len(tables.runs.groupby(["env_id", "condition"])), seconds
-
-
 def load(tab: Page, path: Path) -> list[float]:
     """Seconds until the HTML is read, until the first chart stands, and to filter by a word; CPU
     seconds of the tab."""
@@ -70,15 +54,18 @@ def load(tab: Page, path: Path) -> list[float]:
 
 
 def measure(runs: int, path: Path, chromium: str) -> list[str]:
-    """A row of the table: medians of a few loads."""
-    conditions, made = make(runs, path)
-    loads = []
+    """Write the page of simulated runs, and load it a few times: a row of the table."""
+    tables = simulated_runs(runs)
+    begin = time.process_time()
+    path.write_text(html(tables, Options(title=f"{runs} simulated runs")), encoding="utf-8")
+    made, loads = time.process_time() - begin, []
     for _ in range(LOADS):
         with tempfile.TemporaryDirectory() as profile, browser(chromium, Path(profile)) as tab:
             tab.call("Performance.enable")
             tab.size(1280, 900)
             loads.append(load(tab, path))
     medians = [f"{statistics.median(column):.2f}" for column in zip(*loads, strict=True)]
+    conditions = len(tables.runs.groupby(["env_id", "condition"]))
     size = f"{path.stat().st_size / 1e6:.2f}"
     return [str(runs), str(conditions), size, f"{made:.1f}", *medians]
 
@@ -96,7 +83,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 without a browser."""
     parser = argparse.ArgumentParser(description="Size and load time of the report's page.")
-    parser.add_argument("--runs", type=numbers, default=[10, 100, 1000], help="10,100,1000")
+    parser.add_argument("--runs", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--out", type=Path, default=Path("runs/bench-report"))
     given = parser.parse_args(arguments)
     return exit_code("report_page", lambda: run(given, Console(quiet=False)))
