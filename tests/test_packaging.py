@@ -129,7 +129,14 @@ def test_a_sweep_that_does_not_exist_is_refused_with_those_that_do(
 
 def test_clean_leaves_runs_and_the_cache_of_stages(tmp_path: Path) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
-    kept = ["runs/demo/weights", ".cache/rlhf_lab", "src/rlhf_lab", "analysis", "tests"]
+    kept = [
+        "runs/demo/weights",
+        ".cache/rlhf_lab",
+        "src/rlhf_lab",
+        "analysis",
+        "benchmarks",
+        "tests",
+    ]
     gone = [".venv/bin", "build", ".mypy_cache", "src/rlhf_lab.egg-info", "tests/__pycache__"]
     for name in kept + gone:
         (tmp_path / name).mkdir(parents=True)

@@ -20,7 +20,7 @@ from rlhf_lab_analysis.notebooks.pairing import notebook_of
 ROOT = Path(__file__).resolve().parents[1]
 OWN_PROJECT = ROOT / "examples" / "own_project"
 # What the wheel is built from.
-SOURCES = ("src", "analysis", "conf", "sweeps")
+SOURCES = ("src", "analysis", "benchmarks", "conf", "sweeps")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 OFFLINE = ("--no-deps", "--no-index")
@@ -89,6 +89,8 @@ def test_an_installed_wheel_trains_sweeps_and_reports(
     code = "import rlhf_lab, rlhf_lab_analysis as a; print(rlhf_lab.__file__, a.__file__)"
     for file in run(bin_folder / "python", "-c", code, cwd=elsewhere).split():
         assert Path(file).is_relative_to(bin_folder.parent)
+    code = "import importlib.util as u; print(u.find_spec('benchmarks'))"
+    assert run(bin_folder / "python", "-c", code, cwd=elsewhere).strip() == "None"
     words = ["task=arithmetic", "debug=tiny", "output.dir=runs/one", "output.quiet=true"]
     run(lab, "train", *words, cwd=elsewhere)
     manifest = json.loads((elsewhere / "runs/one/manifest.json").read_text())

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from benchmarks.pages import before_after
 from rlhf_lab.cli import runs, timeline, timeline_page
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.cli.samples import Choice, sample_lines
@@ -43,7 +44,7 @@ from rlhf_lab.types.rollouts import Chunk, Rollout, Span
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.report.make import Options, html
-from rlhf_lab_analysis.studies import before_after, compare_runs
+from rlhf_lab_analysis.studies import compare_runs
 from rlhf_lab_analysis.tables.gather import gather
 from tests.support.composed import composed
 from tests.support.fuzz import Case

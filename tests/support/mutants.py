@@ -38,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
     "src",
     "analysis",
+    "benchmarks",
     "conf",
     "sweeps",
     "tests",

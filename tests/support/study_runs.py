@@ -1,4 +1,4 @@
-"""Folders of finished runs for the commands of analysis/studies."""
+"""Folders of finished runs for the commands of analysis/studies and benchmarks/pages."""
 
 from __future__ import annotations
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from benchmarks.coverage import __main__ as program
+from benchmarks.coverage import boundary as simulated
+from benchmarks.coverage.boundary import FLAT, LINE, fitted, trials
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.speed import boundary_coverage
-from rlhf_lab_analysis.speed.boundary_coverage import FLAT, LINE, fitted, trials
 from rlhf_lab_analysis.statistics.boundary import (
     Threshold,
     Trial,
@@ -121,12 +122,12 @@ def test_a_boundary_without_noise_is_found_between_the_rates() -> None:
 @pytest.fixture
 def small_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three values of S."""
-    monkeypatch.setattr(boundary_coverage, "STALENESS", (0, 4, 8))
+    monkeypatch.setattr(simulated, "STALENESS", (0, 4, 8))
 
 
 @pytest.mark.usefixtures("small_grid")
 def test_the_unit_of_rates_moves_rates_alone() -> None:
-    made = trials(boundary_coverage.TRUTHS[LINE], 2, np.random.default_rng(0))
+    made = trials(simulated.TRUTHS[LINE], 2, np.random.default_rng(0))
     scaled = [Trial(t.seed, t.staleness, 1000 * t.rate, t.has_collapsed) for t in made]
     one, other = boundary(made), boundary(scaled)
     assert one.slope.point == pytest.approx(other.slope.point, abs=1e-3)
@@ -155,13 +156,11 @@ def test_a_grid_without_its_boundary_is_refused_with_the_reason() -> None:
 
 
 @pytest.mark.usefixtures("small_grid")
-def test_the_command_prints_its_table(
+def test_the_table_has_a_row_for_each_truth(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(boundary_coverage, "SEEDS", (2,))
-    monkeypatch.setattr(boundary_coverage, "LEAST", 2)
-    assert boundary_coverage.main(["--simulations", "2"]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    assert len(lines) == 2 + 2 and "holds the slope" in lines[0]
-    assert boundary_coverage.main(["--simulations", "1"]) == 2
-    assert "simulations=1" in capsys.readouterr().err
+    monkeypatch.setattr(simulated, "SEEDS", (2,))
+    (table,) = simulated.tables(2, 0)
+    assert len(table.rows) == 2 and "holds the slope" in table.columns
+    assert program.main(["boundary", "--simulations", "1"]) == 2
+    assert "--simulations 1" in capsys.readouterr().err

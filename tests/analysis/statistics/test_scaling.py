@@ -7,9 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from benchmarks.coverage import __main__ as program
+from benchmarks.coverage import percent
+from benchmarks.coverage import scaling as simulated
+from benchmarks.coverage.scaling import NONE, TRUE, coverage, coverage_row, moves
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.speed import scaling_coverage
-from rlhf_lab_analysis.speed.scaling_coverage import TRUE, coverage, coverage_table, moves, percent
 from rlhf_lab_analysis.statistics.curves import RunCurve
 from rlhf_lab_analysis.statistics.results import Method, Options
 from rlhf_lab_analysis.statistics.scaling import STUDENT, fit_law
@@ -187,19 +189,19 @@ def test_the_simulated_verdicts_count_every_simulation() -> None:
 def test_the_command_prints_its_tables(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(scaling_coverage, "SEEDS", (3,))
-    monkeypatch.setattr(scaling_coverage, "ENDS", (0.5, 5.0))
-    monkeypatch.setattr(scaling_coverage, "CHANGES", ((0.0, 1.0),))
-    assert scaling_coverage.main(["--simulations", "20"]) == 0
+    monkeypatch.setattr(simulated, "SEEDS", (3,))
+    monkeypatch.setattr(simulated, "ENDS", (0.5, 5.0))
+    monkeypatch.setattr(simulated, "CHANGES", ((0.0, 1.0),))
+    assert program.main(["scaling", "--simulations", "20"]) == 0
     said = capsys.readouterr().out
     assert "holds C_mid" in said and "moves the ceiling" in said
-    assert scaling_coverage.main(["--simulations", "2"]) == 2
-    assert "simulations=2" in capsys.readouterr().err
+    assert program.main(["scaling", "--simulations", "2"]) == 2
+    assert "--simulations 2" in capsys.readouterr().err
 
 
 def test_shares_of_few_simulations_are_left_out() -> None:
     # sqrt(.8 * .2 / 400) = .02.
     assert percent(0.8, 400) == "80.0 ± 2.0"
-    assert percent(0.5, 10) == percent(float("nan"), 400)
-    (row,) = coverage_table([coverage(3, 0.5, STUDENT, 20)]).rows
-    assert row[:3] == ["t", "3", "0.5"]
+    # Nearly all fits are refused where compute ends at half of C_mid.
+    row = coverage_row(3, 0.5, STUDENT, 20)
+    assert row[:3] == ["t", "3", "0.5"] and row[4:] == [NONE] * 3

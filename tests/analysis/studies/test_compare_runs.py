@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import runpy
 from pathlib import Path
 
 import pytest
 
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab_analysis import renamed
 from rlhf_lab_analysis.studies import compare_runs
 from rlhf_lab_analysis.studies.compare_runs import phase_table, run_table, runs_of
 from rlhf_lab_analysis.studies.seeds import select_runs
@@ -89,13 +87,3 @@ def test_a_folder_without_runs_is_refused(
 ) -> None:
     assert compare_runs.main([str(tmp_path)]) == 2
     assert "holds nothing to read" in capsys.readouterr().err
-
-
-def test_the_name_of_before_runs_the_command_of_now(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[str] = []
-    monkeypatch.setattr(runpy, "run_module", lambda name, **_: ran.append(name))
-    runpy.run_path(str(Path(renamed.__file__).with_name("compare.py")), run_name="__main__")
-    assert ran == ["rlhf_lab_analysis.studies.compare_runs"]
-    assert "is now python -m rlhf_lab_analysis.studies.compare_runs" in capsys.readouterr().err

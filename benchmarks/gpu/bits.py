@@ -1,0 +1,128 @@
+"""Section 2: equal weights, bit for bit, whoever generates and however often a run is cut off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks.gpu.findings import Finding, Setting, info, judged
+from benchmarks.gpu.programs import common, digest, run, train, train_all
+from benchmarks.speed.program import command
+from rlhf_lab.runs.folder import METRICS
+
+UPDATES, MANY = 4, 40
+BASE = ("debug=tiny", "model=nano_s", "model@proxy=nano_s", "eval=none", f"run.updates={UPDATES}")
+ASYNC = ("mode=async",)
+# Runs of the same bits, by the first of each; a new executor or generator is a line here.
+SAME: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "sync": {"sync": (), "sync again": ()},
+    "lagged": {
+        "lagged": ("mode=lagged",),
+        "async, process": ASYNC,
+        "async, thread": (*ASYNC, "mode.executor=thread"),
+        "async, two processes": (*ASYNC, "mode.num_generators=2"),
+    },
+    "partial": {"partial": ("mode=partial",), "partial again": ("mode=partial",)},
+}
+# Left out of the small form, which is to end in a minute.
+ONLY_LARGE = ("async, two processes", "partial", "partial again")
+PAUSED = ("checkpoint.pause_round=2",)
+FLAG = "deterministic=true"
+PATIENCE = 60.0
+
+
+def measure(setting: Setting) -> Iterator[Finding]:
+    folder = Path(setting.scratch, "bits")
+    train(folder / "first", (*BASE, FLAG), setting)  # the stages, whose cache the others share
+    whole = digests(folder / "flags", [FLAG], setting)
+    yield from same(whole, is_required=True)
+    yield from resumed(folder / "resumed", whole, setting)
+    if setting.is_cuda:
+        yield from same(digests(folder / "none", [], setting), is_required=False)
+
+
+def digests(folder: Path, flags: Sequence[str], setting: Setting) -> dict[str, str]:
+    """Digests of runs that must not differ, which train all at once, by their names."""
+    runs = {
+        name: (*BASE, *options, *flags)
+        for group in SAME.values()
+        for name, options in group.items()
+        if not (setting.is_small and name in ONLY_LARGE)
+    }
+    at_once = min(len(runs), len(os.sched_getaffinity(0)))
+    return {name: digest(path) for name, path in train_all(folder, runs, setting, at_once).items()}
+
+
+def same(found: Mapping[str, str], is_required: bool) -> Iterator[Finding]:
+    """Compare the digests of each group of SAME. is_required: whether a difference is a failure."""
+    how = "" if is_required else ", without the flag"
+    for first, group in SAME.items():
+        for name in [name for name in group if name in found and name != first]:
+            is_same = found[name] == found[first]
+            title = f"{name} = {first}{how}"
+            if is_required:
+                yield judged(title, is_same, is_same, expected="equal digests")
+            else:
+                yield info(title, is_same)
+
+
+def resumed(folder: Path, whole: Mapping[str, str], setting: Setting) -> Iterator[Finding]:
+    """Compare runs that were paused or ended by SIGTERM, and then resumed, with uninterrupted ones.
+    All train in parallel. whole: digests of the uninterrupted runs, by name."""
+    cut: dict[str, tuple[str, Sequence[str]]] = {"async": ("async, process", ASYNC)}
+    if not setting.is_small:
+        cut["sync"] = ("sync", ())
+    with ThreadPoolExecutor() as pool:
+        jobs = {
+            name: pool.submit(paused, folder / name, (*BASE, FLAG, *mode), setting)
+            for name, (_, mode) in cut.items()
+        }
+        by_signal = None if setting.is_small else pool.submit(ended, folder, setting)
+        for name, (uncut, _) in cut.items():
+            is_same = jobs[name].result() == whole[uncut]
+            title = f"{name}: paused and resumed = whole"
+            yield judged(title, is_same, is_same, expected="equal digests")
+        if by_signal is not None:
+            yield from by_signal.result()
+
+
+def paused(folder: Path, options: Sequence[str], setting: Setting) -> str:
+    """Train until the pause and resume; the digest of the last weights."""
+    train(folder, (*options, *PAUSED), setting)
+    return digest(train(folder, (*options, "output.resume=true"), setting))
+
+
+def ended(folder: Path, setting: Setting) -> list[Finding]:
+    """A run that gets SIGTERM in its middle."""
+    options = (*BASE, FLAG, f"run.updates={MANY}")
+    with ThreadPoolExecutor() as pool:
+        whole = pool.submit(train, folder / "many-whole", options, setting)
+        cut, rounds = stopped(folder / "many-cut", options, setting)
+        run(["train", *common(setting), *options, f"output.dir={cut}", "output.resume=true"])
+        is_same = digest(cut) == digest(whole.result())
+    title = "sync: ended by SIGTERM and resumed = whole"
+    return [
+        judged(title, is_same, is_same, expected="equal digests"),
+        info("rounds before SIGTERM", rounds, f"of {MANY}"),
+    ]
+
+
+def stopped(folder: Path, options: Sequence[str], setting: Setting) -> tuple[Path, int]:
+    """A run that gets SIGTERM after its first rounds: its folder, and the rounds that it did."""
+    words = command("train", *common(setting), *options, f"output.dir={folder}")
+    child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + PATIENCE
+    while lines(folder / METRICS) < 2 and child.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    child.send_signal(signal.SIGTERM)
+    child.wait(PATIENCE)
+    return folder, lines(folder / METRICS)
+
+
+def lines(path: Path) -> int:
+    return path.read_text(encoding="utf-8").count("\n") if path.is_file() else 0

@@ -1,0 +1,138 @@
+"""Run the sections one after another, each within its limit. Needs the standard library alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.findings import Finding, Verdict, info, judged
+from benchmarks.gpu.sections import Section
+
+RESULTS, LOG = "gpu_check.jsonl", "gpu_check.log"
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run. path: folders for Python to look into before its own. out: gets RESULTS and
+    LOG."""
+
+    sections: Sequence[Section]
+    device: str
+    is_small: bool
+    out: Path
+    scratch: Path
+    path: Sequence[str]
+
+    @property
+    def results(self) -> Path:
+        return self.out / RESULTS
+
+    def environment(self) -> dict[str, str]:
+        """Of every child; the workspace of cuBLAS has to be set before CUDA starts."""
+        own = [str(folder) for folder in (SOURCES, SOURCES.parent) if folder.is_dir()]
+        found = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([*own, *self.path, os.environ.get("PYTHONPATH", "")]),
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        if self.device == "cpu":
+            found["CUDA_VISIBLE_DEVICES"] = ""
+        return found
+
+
+def run_all(plan: Plan, say: Callable[[str], None]) -> bool:
+    """Run all sections; whether nothing failed. What OUT has of others, found on a device of the
+    same kind, stays."""
+    plan.out.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(row) + "\n" for row in of_other_sections(plan)]
+    plan.results.write_text("".join(lines), encoding="utf-8")
+    (plan.out / LOG).write_text("", encoding="utf-8")
+    return all([run_section(section, plan, say) for section in plan.sections])
+
+
+def of_other_sections(plan: Plan) -> list[dict[str, Any]]:
+    """The rows of sections that are not run now."""
+    rows = rows_of(plan.results) if plan.results.is_file() else []
+    again = {section.number for section in plan.sections}
+    # Files of before have facts without a section: nothing of them is kept.
+    device = {row.get("section"): row["facts"]["device"] for row in rows if "facts" in row}
+    same = {number for number, kind in device.items() if kind == plan.device} - {None}
+    return [row for row in rows if row.get("section") in same - again]
+
+
+def run_section(section: Section, plan: Plan, say: Callable[[str], None]) -> bool:
+    """Run one section; whether nothing in it failed."""
+    say(f"{section.number} {section.name}: {section.about}")
+    begin = time.monotonic()
+    end = ended(section, plan)
+    seconds = round(time.monotonic() - begin, 1)
+    limit = section.limit(plan.device)
+    extra = [judged("section", end, False, expected="ends by itself")] if end else []
+    extra.append(info("section took", seconds, "s", f"at most {limit} s"))
+    with plan.results.open("a", encoding="utf-8") as file:
+        for finding in extra:
+            file.write(json.dumps({"section": section.number, **asdict(finding)}) + "\n")
+    found = findings_of(rows_of(plan.results), section.number)
+    for finding in found:
+        expected = f" (expected {finding.expected})" if finding.expected else ""
+        say(f"  {finding.verdict:4} {finding.name}: {finding.text}{expected}")
+    return all(finding.verdict is not Verdict.failed for finding in found)
+
+
+def ended(section: Section, plan: Plan) -> str:
+    """Run the process of a section to its end; why it did not end well, or ""."""
+    words = [
+        *(sys.executable, "-m", "benchmarks.gpu.child", str(section.number)),
+        *("--device", plan.device, "--scratch", str(plan.scratch)),
+        *("--results", str(plan.results), *(["--small"] if plan.is_small else [])),
+    ]
+    limit = section.limit(plan.device)
+    with (plan.out / LOG).open("ab") as log:
+        log.write(f"== {section.number} {section.name}\n".encode())
+        log.flush()
+        child = subprocess.Popen(
+            words, env=plan.environment(), stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            code = child.wait(limit)
+        except subprocess.TimeoutExpired:
+            return f"ended after its limit of {limit} s"
+        finally:
+            # Runs that it has started are of its session.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    return f"exit code {code}: {last_line(plan.out / LOG)}" if code else ""
+
+
+def last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else ""
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of results."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def findings_of(rows: Sequence[dict[str, Any]], number: int) -> list[Finding]:
+    """What a section found."""
+    own = [row for row in rows if row["section"] == number and "verdict" in row]
+    return [
+        Finding(
+            **{k: v for k, v in row.items() if k not in ("section", "verdict")},
+            verdict=Verdict(row["verdict"]),
+        )
+        for row in own
+    ]

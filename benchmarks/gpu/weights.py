@@ -1,0 +1,97 @@
+"""Section 5: seconds of a version of the weights on its way from the trainer to a generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.gpu import models
+from benchmarks.gpu.batches import engine_of
+from benchmarks.gpu.findings import Finding, Setting, info, judged
+from benchmarks.speed.clock import seconds_of
+from rlhf_lab.models.weights import load_weights
+from rlhf_lab.rollout.shared import SharedWeights
+from rlhf_lab.training.engines.options import SingleEngineOptions
+from rlhf_lab.types.data import Weights
+
+TRIALS = 2
+EXPECTED = {
+    "pythia_410m": {"out of the engine": "0.6", "write": "1.5", "read": "1.5", "load": "0.3"},
+    "pythia_1b": {"out of the engine": "1.5", "write": "3.7", "read": "3.7", "load": "0.8"},
+}
+
+
+@dataclass
+class Way:
+    """A model in an engine and in a generator, and the memory between them."""
+
+    name: str
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        config = (models.TINY | models.SIZED)[self.name]()
+        self.copy: Any = models.make(config, self.setting.device)
+        model = models.make(config, self.setting.device)
+        self.engine = engine_of(model, SingleEngineOptions(device=self.setting.device))
+        self.version = 0
+        self.weights = self.engine.weights(0)
+        self.shared = SharedWeights(self.weights.state, 2)
+
+    def out(self) -> None:
+        self.version += 1
+        self.weights = self.engine.weights(self.version)
+
+    def write(self) -> None:
+        self.shared.write(self.weights)
+
+    def read(self) -> None:
+        self.weights = self.shared.read(self.weights.version)
+
+    def load(self) -> None:
+        load_weights(self.copy, Weights(0, self.weights.state))
+
+    # A new way of the weights is a line here.
+    def steps(self) -> dict[str, Callable[[], None]]:
+        return {
+            "out of the engine": self.out,
+            "write": self.write,
+            "read": self.read,
+            "load": self.load,
+        }
+
+
+def measure(setting: Setting) -> Iterator[Finding]:
+    for name in ["GPTNeoX"] if setting.is_small else ["pythia_410m", "pythia_1b"]:
+        way = Way(name, setting)
+        total = 0.0
+        for label, step in way.steps().items():
+            seconds = median(seconds_of(step, TRIALS, setting.device))
+            total += seconds
+            yield info(f"{name}: {label}", seconds, "s", EXPECTED.get(name, {}).get(label, ""))
+        yield info(f"{name}: all of it", total, "s", "under 0.3 without the host, of 1B")
+        arrived = all(
+            torch.equal(parameter.detach().cpu(), way.weights.state[key].cpu())
+            for key, parameter in way.copy.named_parameters()
+        )
+        yield judged(f"{name}: the generator has the trainer's bits", arrived, arrived)
+    if setting.is_cuda:
+        yield from transfer()
+
+
+def transfer() -> Iterator[Finding]:
+    """16 GB through pinned memory: what a host path could reach at 8B."""
+    size = 2**34
+    there = torch.empty(size, dtype=torch.uint8, device="cuda")
+    here = torch.empty(2**30, dtype=torch.uint8, pin_memory=True)
+
+    def back_and_forth() -> None:
+        for part in there.view(-1, len(here)):
+            here.copy_(part, non_blocking=True)
+            part.copy_(here, non_blocking=True)
+
+    seconds = median(seconds_of(back_and_forth, 1, "cuda"))
+    yield info("16 GiB to the host and back, pinned", seconds, "s", "0.6-1.2")

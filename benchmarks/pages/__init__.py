@@ -1,0 +1,1 @@
+"""Tables of a page of docs/ from runs that a command of that page trained."""

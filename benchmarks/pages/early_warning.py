@@ -1,0 +1,210 @@
+"""Which logged signal warns of a collapse, and how long before?
+
+python -m benchmarks.pages.early_warning [TABLES...] [--docs docs/warnings.md]
+
+TABLES: runs or tables with all rounds of runs of which some collapse; without any, those of
+`staleness_rate_nano` that are kept in `analysis/benchmark/collapses.parquet`. The question stands
+in arXiv:2602.17616, which has ESS and gradient norm predict collapse, and in reports that neither
+did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rlhf_lab.runs.trackers.console import Console, counted
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.comparison.stable_rates import REWARD
+from rlhf_lab_analysis.markdown import Table, publish
+from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_at
+from rlhf_lab_analysis.studies.warning_signals import (
+    FALSE_ALARMS,
+    WINDOW,
+    Alarms,
+    Concordance,
+    Course,
+    alarms,
+    concordance,
+)
+from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.words import UPDATES
+
+TRACKED = Path(__file__).parents[2] / "analysis" / "benchmark" / "collapses.parquet"
+SWEEP = "staleness_rate_nano"
+# What such runs differ in, and what a condition's name may lack.
+RATE = "optim.lr"
+LEADS = (1, 4, 8, 16)
+# The direction that alarms, chosen before any was scored: 1 where high values are thought to come
+# before a collapse, -1 where low ones are.
+SIGNALS = {
+    "ratio/ess": -1,
+    "ratio/max": 1,
+    "ratio/clipped": 1,
+    "kl/behavior_policy_k3": 1,
+    "kl/policy_reference_k1": 1,
+    "update/grad_norm": 1,
+    "update/gradient_cosine": 1,
+    "update/entropy": -1,
+    "update/loss": 1,
+    "reward/std": -1,
+    "sample/length": -1,
+}
+Stratum = Callable[[Cell], Hashable]
+
+
+def by_algorithm(cell: Cell) -> Hashable:
+    return str(cell.parts["algo"])
+
+
+def by_staleness(cell: Cell) -> Hashable:
+    return by_algorithm(cell), cell.parts.get("max_staleness")
+
+
+def by_setting(cell: Cell) -> Hashable:
+    return cell.condition
+
+
+@dataclass(frozen=True)
+class Run:
+    """The rounds of a run, and the one at which it collapses."""
+
+    cell: Cell
+    rounds: pd.DataFrame
+    collapse: int | None
+
+
+def runs_of(selection: Selection) -> list[Run]:
+    """Every run that is long enough to be scored."""
+    found = []
+    for cell in selection.cells:
+        for rows in cell.recorded.values():
+            rounds: pd.DataFrame = rows[rows[UPDATES].notna()]
+            if len(rounds) >= DEFAULT.window:
+                found.append(Run(cell, rounds, collapse_at(rounds[REWARD].to_numpy(float))))
+    return found
+
+
+def courses_of(runs: Sequence[Run], signal: str, stratum: Stratum) -> list[Course]:
+    """The course of a signal in each run that has it."""
+    return [
+        Course(
+            stratum(run.cell), SIGNALS[signal] * run.rounds[signal].to_numpy(float), run.collapse
+        )
+        for run in runs
+        if signal in run.rounds
+    ]
+
+
+def auroc_text(found: Concordance) -> str:
+    """AUROC with its interval; a dash without pairs."""
+    if np.isnan(found.auroc):
+        return "-"
+    return f"{found.auroc:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def auroc_table(runs: Sequence[Run], title: str, stratum: Stratum) -> Table:
+    """A row for each signal: AUROC at each lead."""
+    rows, counts = [], dict[int, str]()
+    for signal in SIGNALS:
+        courses = courses_of(runs, signal, stratum)
+        if not any(np.isfinite(one.signal_R).any() for one in courses):
+            continue
+        made = [concordance(courses, lead) for lead in LEADS]
+        counts |= {one.lead: f"{one.collapsed} / {one.stable}" for one in made}
+        rows.append([name_of(signal), *(auroc_text(one) for one in made)])
+    rows.append(["collapsed / stable runs in pairs", *counts.values()])
+    return Table(title, ["signal", *(f"{lead} rounds before" for lead in LEADS)], rows)
+
+
+def name_of(signal: str) -> str:
+    return f"`{signal}`, {'high' if SIGNALS[signal] > 0 else 'low'}"
+
+
+def alarm_table(runs: Sequence[Run]) -> Table:
+    """A row for each signal: what it warned of when one of ten stable runs may alarm."""
+    rows = []
+    for signal in SIGNALS:
+        found = alarms(courses_of(runs, signal, by_algorithm))
+        if found.collapsed:
+            rows.append([name_of(signal), *alarm_texts(found)])
+    columns = ["signal", "collapses warned of", "median lead, rounds", "false alarms"]
+    return Table(f"Alarms when at most {FALSE_ALARMS:.0%} of stable runs may alarm", columns, rows)
+
+
+def alarm_texts(found: Alarms) -> list[str]:
+    lead = "-" if np.isnan(found.median_lead) else f"{found.median_lead:g}"
+    return [
+        f"{found.warned} of {found.collapsed}",
+        lead,
+        f"{found.false_alarms} of {found.stable}",
+    ]
+
+
+def outcomes(runs: Sequence[Run]) -> tuple[int, int, list[int]]:
+    """How many runs collapsed and how many did not, and the rounds of the collapses."""
+    rounds = sorted(one.collapse + 1 for one in runs if one.collapse is not None)
+    return len(rounds), len(runs) - len(rounds), rounds
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    found = argparse.ArgumentParser(
+        prog="python -m benchmarks.pages.early_warning", description=__doc__
+    )
+    found.add_argument("tables", nargs="*", metavar="TABLES", help="runs, or tables of them")
+    found.add_argument("--docs", type=Path, help="the page whose tables are rewritten")
+    return found
+
+
+def scored_runs(sources: Sequence[str]) -> list[Run]:
+    """The runs that are asked for. Raises UserError if none collapses, or all do."""
+    runs = runs_of(cells(gather(sources or [str(TRACKED)], by=(RATE,))))
+    fallen, stable, _ = outcomes(runs)
+    if not fallen or not stable:
+        raise UserError(
+            f"{counted(fallen, 'run')} collapsed and {stable} did not: a warning is a difference "
+            f"between both; pass runs such as those of `make sweep SWEEP={SWEEP}`"
+        )
+    return runs
+
+
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Score every signal, and print or publish the tables."""
+    runs = scored_runs(given.tables)
+    fallen, stable, rounds = outcomes(runs)
+    caption = (
+        f"{counted(fallen + stable, 'run')}: {fallen} collapsed, at rounds {rounds[0]} to "
+        f"{rounds[-1]} (median {int(np.median(rounds))}), and {stable} did not."
+    )
+    notes = [
+        f"A signal is read as its mean over the last {WINDOW} rounds. Intervals are of 95% "
+        "over runs, by bootstrap."
+    ]
+    tables = [
+        auroc_table(runs, "AUROC among the runs of an algorithm", by_algorithm),
+        auroc_table(runs, "AUROC among the runs of an algorithm and a staleness", by_staleness),
+        auroc_table(runs, "AUROC among the seeds of one setting", by_setting),
+        alarm_table(runs),
+    ]
+    publish(caption, notes, tables, given.docs, console)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; exit code 2 on a wrong option or runs of which none collapses."""
+    given: Any = parser().parse_args(arguments)
+    return exit_code("warnings", lambda: run(given, Console(quiet=False)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
