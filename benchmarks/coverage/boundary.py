@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
-from rlhf_lab_analysis.statistics.stability_grid import Trial
 
 from benchmarks.coverage import percent
 from rlhf_lab_analysis.markdown import Table
 from rlhf_lab_analysis.statistics.arrays import Floats, generator
-from rlhf_lab_analysis.statistics.boundary import Boundary, boundary
+from rlhf_lab_analysis.statistics.boundary import Boundary, Trial, boundary
 
 STALENESS = (0, 1, 2, 4, 8, 16)
 RATES: Floats = np.geomspace(1e-5, 1e-2, 11)
