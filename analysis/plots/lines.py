@@ -91,9 +91,13 @@ def line(name: str, cell: Cell, points: Points, is_of_shares: bool) -> Line:
     shared = sorted(set.intersection(*(set(rows.index) for rows in points.values())))
     if not shared:
         raise UserError(f"{name}: its seeds {list(points)} have no version or round in common")
-    x_SP, y_SP = (
-        np.array([rows.loc[shared, column] for rows in points.values()]) for column in ("x", "y")
+    xy_SP2 = np.array(
+        [
+            (rows if len(rows) == len(shared) else rows.loc[shared]).to_numpy()
+            for rows in points.values()
+        ]
     )
+    x_SP, y_SP = xy_SP2[..., 0], xy_SP2[..., 1]
     low_P, high_P = interval(y_SP, is_of_shares)
     return Line(name, cell, points, x_SP.mean(axis=0), y_SP.mean(axis=0), low_P, high_P)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.packages.option import add_with, beside
 from rlhf_lab_analysis.plots.command import formats_of, save, selection_of
 from rlhf_lab_analysis.plots.panels import Form
 from rlhf_lab_analysis.plots.paper import FIGURES, paper_figure
@@ -14,7 +17,7 @@ from rlhf_lab_analysis.plots.style import Style, read_style
 from rlhf_lab_analysis.tables.readers import read_sources
 from rlhf_lab_analysis.tables.summary import printable
 from rlhf_lab_analysis.tables.table import make_tables
-from rlhf_lab_analysis.words import DRIFTS, KL
+from rlhf_lab_analysis.words import DRIFTS, KL, WIN_RATE
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -26,12 +29,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--formats", default="png,pdf", help="of png, pdf, svg (default: png,pdf)")
     add("--drift", default=KL, choices=DRIFTS, help="what axes of drift show (default: KL)")
     add("--style", type=Path, metavar="FILE", help="YAML, as of `rlhf-lab plot`")
+    add_with(parser)
     add("--list", action="store_true", help="name the figures and what they show")
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
-    """List, or draw what can be drawn and name what is missing of the others. Raises UserError if
-    nothing can be drawn."""
+    """List, or draw. Raises UserError without runs, and for names that there are not."""
     if options.list:
         console.print("\n".join(f"{name}: {spec.title}" for name, spec in FIGURES.items()))
         return
@@ -42,11 +45,26 @@ def run(options: argparse.Namespace, console: Console) -> None:
     formats = formats_of(options.formats)
     style = read_style(options.style) if options.style else Style()
     with console.phase("reading the runs"):
-        tables = make_tables(read_sources(options.sources))
+        reading = read_sources(options.sources)
+        tables = make_tables(reading)
         selection = selection_of(tables, Form.ends)
     console.print(tables.overview)
     for line in selection.left_out:
         console.print(printable(line))
+    draw_all(selection, options, formats, style, console)
+    for one in beside(options.packages, cells(tables), reading.records, WIN_RATE, options.out):
+        console.print(f"wrote {', '.join(map(str, [one.write(options.out), *one.drawn]))}")
+
+
+def draw_all(
+    selection: Selection,
+    options: argparse.Namespace,
+    formats: Sequence[str],
+    style: Style,
+    console: Console,
+) -> None:
+    """Draw what can be drawn, and name what is missing of the others. Raises UserError if nothing
+    can be drawn."""
     drawn = 0
     for name in options.only or FIGURES:
         try:

@@ -7,6 +7,6 @@ COMMAND = analysis_command(
     "the figures of the paper that runs allow, with their numbers",
     "runs/own --out figures",
     usage="RUNS... [--out FOLDER] [--only NAME ...] [--formats png,pdf,svg] [--drift METRIC] "
-    "[--style FILE] [--list]",
+    "[--style FILE] [--with rliable|openrlbenchmark] [--list]",
     module="plots.paper_command",
 )
