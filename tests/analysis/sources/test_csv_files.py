@@ -50,9 +50,12 @@ def test_a_csv_gives_points_versions_and_configs_in_the_units_of_the_tables(tmp_
     assert made.points["x/updates"].tolist() == [1, 2, 1]
     assert made.points["loss"].tolist()[:2] == [0.25, 0.125]
     assert made.versions[["version", "gold/win_rate"]].values.tolist() == [[2, 0.5]]
-    assert made.overview == "2 runs, 1 condition, 2 seeds (1, 2)"
+    assert made.overview == "2 runs, 2 conditions, 2 seeds (1, 2)"
+    assert [name.split()[-1] for name in made.runs["condition"]] == [
+        "optim.lr=1e-4",
+        "optim.lr=2e-4",
+    ]
     told = {finding.kind: finding.what for finding in made.findings}
-    assert told[Kind.other_config].startswith("within its condition: optim.lr=2e-4")
     assert told[Kind.not_finite] == "loss is not finite in 1 of 1 points, first in number 1"
 
 
