@@ -204,7 +204,7 @@ def compared(folder: Path) -> None:
     tables = gather([str(folder)])
     selection = cells(tables)
     runs = compare_runs.runs_of(selection)
-    assert "seed=2" in [run.name for run in runs]
+    assert 2 in [run.seed for run in runs]
     compare_runs.run_table(runs), compare_runs.phase_table(runs)
     compare_runs.print_over_seeds(tables, selection, SILENT)
     before_after.report([folder], SILENT)
