@@ -30,7 +30,7 @@ API = {
         *("statistics.scaling_effects", "statistics.collapse", "statistics.boundary"),
     ),
     "Figures and tables": (
-        *("figures.catalogue", "figures.style", "publication_tables.registry"),
+        *("plots.command", "plots.style", "plots.paper", "publication_tables.registry"),
         *("publication_tables.options", "publication_tables.formats", "notebooks.view"),
     ),
 }
