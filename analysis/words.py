@@ -19,6 +19,7 @@ LABELS = {
     GOLD: "gold reward",
     PROXY: "proxy reward",
     ACCURACY: "accuracy",
+    "reward/mean": "training reward",
     KL: "KL to SFT (nats a sequence)",
     "ppl/sft_response": "perplexity under SFT",
     "ppl/sft_paper": "perplexity under SFT, as in the paper",

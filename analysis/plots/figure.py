@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.comparable_time import TIMES, why_not_comparable
 from rlhf_lab_analysis.comparison.families import order
 from rlhf_lab_analysis.comparison.names import (
     TASK,
@@ -80,6 +81,8 @@ def draw(selection: Selection, request: Request, style: Style, axes: Axes | None
             for pair, place in zip(pairs, row, strict=True):
                 fill(made, panel, pair, place)
         legend(made, figure, axes)
+    if {x for x, _ in pairs} & set(TIMES) and (reason := why_not_comparable(chosen)):
+        made.notes.append(f"warning: seconds are not comparable: {reason}")
     notes = (*left_out, *dict.fromkeys(made.notes))
     return Plot(figure, pd.DataFrame(made.rows), sentence(made), notes)
 

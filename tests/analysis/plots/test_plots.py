@@ -21,7 +21,7 @@ from rlhf_lab_analysis.plots.figure import Plot, draw
 from rlhf_lab_analysis.plots.panels import Form, Request
 from rlhf_lab_analysis.plots.style import Style, looks, read_style, write
 from tests.support.figure_tables import BY_MODE, EVERY, LADDER, grid
-from tests.support.table_records import record, tables
+from tests.support.table_records import config, record, tables
 
 MODES = [{"mode": "sync"}, {"mode": "async"}]
 
@@ -105,6 +105,29 @@ def test_tasks_have_panels_and_policies_lines() -> None:
 def test_a_front_names_who_is_on_it() -> None:
     made = drawn(MODES, form=Form.front, x=["wall_clock"], y=["win_rate"])
     assert any("async: on the front in 100%" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("starts", "machines", "reason"),
+    [
+        (("0:00", "1:00"), ("a", "a"), ""),
+        (("0:00", "0:30"), ("a", "a"), "1 of 2 runs ran beside others"),
+        (("0:00", "1:00"), ("a", "b"), "runs of 2 machines"),
+    ],
+)
+def test_seconds_of_other_machines_and_of_runs_beside_each_other_are_noted(
+    starts: tuple[str, str], machines: tuple[str, str], reason: str
+) -> None:
+    """A run of the records takes 40 seconds."""
+    runs = [
+        record(mode, config=config(1, mode), machine=machine, started=f"2026-01-01T00:0{start}")
+        for start, machine, mode in zip(starts, machines, ("sync", "async"), strict=True)
+    ]
+    for x, expected in (("wall_clock", reason), ("updates", "")):
+        request = Request(y=["reward"], x=[x])
+        made = draw(selection_of(tables(*runs), request.form), request, Style(), None)
+        found = [note for note in made.notes if "not comparable" in note]
+        assert len(found) == bool(expected) and all(expected in note for note in found)
 
 
 def test_a_heat_map_has_the_means_over_two_keys() -> None:
