@@ -23,7 +23,7 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True, eq=False)
 class Naming:
-    """keys: the settings by which the conditions are told apart, most important first. follow: the
+    """keys: the settings that distinguish the conditions, most important first. follow: the
     settings that differ too, always together with some of the keys. names: of the conditions."""
 
     cells: tuple[Cell, ...]

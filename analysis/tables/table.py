@@ -186,8 +186,8 @@ def no_match_message(
         "metrics": lambda: plain_metrics(records),
     }
     there = [f"  {name}: {listing(sorted(set(values())))}" for name, values in exists.items()]
-    asked = ", ".join(f"{key}={value}" for key, values in filters.items() for value in values)
-    return "\n".join([f"no run of {len(records)} has {asked}. There are:", *there])
+    wanted = ", ".join(f"{key}={value}" for key, values in filters.items() for value in values)
+    return "\n".join([f"no run of {len(records)} has {wanted}. There are:", *there])
 
 
 def plain_metrics(records: Sequence[Record]) -> list[str]:

@@ -147,7 +147,7 @@ def answers_of(
     """All answers that these conditions allow, by these files of claims (those of this project).
     Conditions of one seed, or without the metrics of the criteria, are not compared.
 
-    A question of any runs is not asked of conditions that claims with a plan compare.
+    A question of any runs leaves out conditions that claims with a plan compare.
     """
     files = registries() if files is None else files
     usable, reasons = with_seeds(selection, criteria)
