@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.selection import Selection
@@ -31,7 +30,6 @@ PARAMETERS = re.compile(r"(?<![a-z0-9.])(?P<number>\d+(\.\d+)?)(?P<unit>[mb])\b"
 # The others, in millions.
 NANO = {"nano_s": 0.3, "nano_m": 1, "nano_l": 4}
 Settings = tuple[tuple[str, str], ...]
-T = TypeVar("T")
 
 
 def value_of(cell: Cell, name: str) -> Any:
@@ -78,52 +76,13 @@ def drop_shared(cells: Sequence[Cell]) -> list[Cell]:
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """Conditions that are equal in every setting except the varied ones. among: the families of all
-    pages of a figure, where this one is on a page of several."""
+    """Conditions that are equal in every setting except the varied ones."""
 
     cells: tuple[Cell, ...]
-    among: tuple[Family, ...] = ()
-
-    @property
-    def first(self) -> Cell:
-        return self.cells[0]
-
-    @cached_property
-    def shared(self) -> dict[str, Any]:
-        """The parts that all conditions have in common."""
-        return in_common([cell.parts for cell in self.cells])
-
-    @cached_property
-    def settings(self) -> dict[str, str]:
-        """The settings by dotted key that all conditions have in common."""
-        return in_common([cell.settings for cell in self.cells])
 
     def values(self, part: str) -> list[Any]:
         """The values of a part among the conditions, in order."""
         return sorted({value_of(cell, part) for cell in self.cells}, key=order)
-
-    def line(self, part: str, **rest: Any) -> dict[Any, Cell]:
-        """The conditions along one part, with the given values of the other varied parts."""
-        cells = {
-            value_of(cell, part): cell
-            for cell in self.cells
-            if all(value_of(cell, name) == wanted for name, wanted in rest.items())
-        }
-        return {key: cells[key] for key in sorted(cells, key=order)}
-
-    def title(self, parts: Sequence[str]) -> str:
-        """The given parts of the first condition, else its environment."""
-        return self.first.title(parts) or self.first.env
-
-
-def in_common(found: Sequence[Mapping[str, T]]) -> dict[str, T]:
-    """The items of the first mapping that all others have."""
-    first, *others = found
-    return {
-        key: value
-        for key, value in first.items()
-        if all(key in other and other[key] == value for other in others)
-    }
 
 
 def order(found: Any) -> tuple[bool, float, Any]:

@@ -17,8 +17,6 @@ FIRST = ("algo", "mode", *(part for part in PARTS if part not in ("algo", "mode"
 NEXT = ("optim.lr", "algo.kl_coef", "run.updates")
 FORK = "fork"
 SWEEP, TASK = "sweep", "task"
-# Names of the conditions of no other cell, in the order of `Naming.keys`.
-Values = tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +74,7 @@ def other_keys(cells: Sequence[Cell]) -> list[str]:
 
 
 def value_of(cell: Cell, key: str) -> Any:
-    """The value of a part, a setting, the environment, the sweep or the fork of a condition."""
+    """The value of a part, a setting, the task, the sweep or the fork of a condition."""
     known: dict[str, Callable[[], Any]] = {
         SWEEP: lambda: cell.sweep,
         # Scores of one task are of one scale, whatever policy has them.

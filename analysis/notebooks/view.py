@@ -21,7 +21,7 @@ from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.questions import answers_of, questions
 from rlhf_lab_analysis.comparison.selection import cells
-from rlhf_lab_analysis.plots.command import plot, selection_of
+from rlhf_lab_analysis.plots.command import selection_of
 from rlhf_lab_analysis.plots.panels import Form
 from rlhf_lab_analysis.plots.paper import paper_figure
 from rlhf_lab_analysis.publication_tables.escapes import markdown
@@ -152,11 +152,6 @@ def figure(name: str, runs: Tables) -> Shown:
     runs."""
     drawn = paper_figure(name, selection_of(runs, Form.ends))
     return Shown(f"{name}\n{drawn.sentence}", ((png(drawn.figure), markdown(drawn.sentence)),))
-
-
-def plotted(runs: Tables, **options: Any) -> Shown:
-    """A figure of `rlhf_lab.plot` with its options."""
-    return Shown("", ((png(plot(runs, **options)), ""),))
 
 
 def png(made: Figure) -> bytes:

@@ -121,8 +121,8 @@ def pairs_of(cells: Sequence[Cell], request: Request) -> list[tuple[str, str]]:
 
 
 def laid_out(cells: Sequence[Cell], request: Request, style: Style) -> tuple[Naming, list[Panel]]:
-    """How the conditions are named, and the panels: one for each task, value of the facets,
-    and where `by` is given, combination of the other keys."""
+    """How the conditions are named, and the panels: one for each task, value of the facets, and
+    where `by` is given, combination of the other keys."""
     whole = naming(cells)
     known = {*whole.keys, *whole.follow}
     for option, keys in (("--by", request.by), ("--facet", request.facet)):

@@ -93,7 +93,7 @@ def line(name: str, cell: Cell, points: Points, is_of_shares: bool) -> Line:
         raise UserError(f"{name}: its seeds {list(points)} have no version or round in common")
     xy_SP2 = np.array(
         [
-            (rows if len(rows) == len(shared) else rows.loc[shared]).to_numpy()
+            (rows if list(rows.index) == shared else rows.loc[shared]).to_numpy()
             for rows in points.values()
         ]
     )

@@ -15,6 +15,7 @@ from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.names import Naming, name_of, value_of, value_text
 from rlhf_lab_analysis.plots import forms, timelines
 from rlhf_lab_analysis.plots.lines import Line, curve, end, less
+from rlhf_lab_analysis.plots.round_seconds import thinning_note
 from rlhf_lab_analysis.plots.style import Look, Style, looks
 from rlhf_lab_analysis.words import COMPLETIONS, UPDATES, in_words, short_label
 
@@ -40,10 +41,9 @@ class Form(StrEnum):
 @dataclass(frozen=True)
 class Request:
     """y, x: columns, or short names of them (lines.METRICS, lines.AXES), a panel for each pair; one
-    x goes with every y, one y with every x. diff: what every other
-    condition is compared with, `key=value` or a condition's name. by: keys in which the lines of a
-    panel differ; each combination of the other keys has a panel. facet: keys whose values have
-    panels."""
+    x goes with every y, one y with every x. diff: what every other condition is compared with,
+    `key=value` or a condition's name. by: keys in which the lines of a panel differ; each
+    combination of the other keys has a panel. facet: keys whose values have panels."""
 
     y: Sequence[str] = ()
     x: Sequence[str] = ()
@@ -83,6 +83,8 @@ def fill(made: Drawing, panel: Panel, pair: tuple[str, str], axes: Axes) -> None
         axes.set_title("\n".join(wrap(style.text(panel.title), TITLE)))
     if request.form is Form.timeline:
         made.rows += timelines.draw(axes, panel.cells, style)
+        every = (thinning_note(cell, cell.seeds[0]) for cell in panel.cells.values())
+        made.notes += filter(None, every)
         return
     if len(panel.cells) > MANY and not forms.numeric_keys(made.naming):
         keys = ", ".join(made.naming.keys)
@@ -92,24 +94,24 @@ def fill(made: Drawing, panel: Panel, pair: tuple[str, str], axes: Axes) -> None
     lines = lines_of(made, panel, pair)
     axes.set_xlabel(style.text(short_label(pair[0])))
     axes.set_ylabel(style.text(axis_name(made, pair[1])))
-    PAINTERS[request.form](made, axes, lines)
-    forms.few_ticks(axes, pair[0] in COUNTS)
+    PAINTERS[request.form](made, axes, lines, pair[0])
     made.rows += [row for one in lines for row in data_of(made, panel, one, pair)]
 
 
-def paint_curves(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
+def paint_curves(made: Drawing, axes: Axes, lines: Sequence[Line], x: str) -> None:
     """Lines over x."""
     forms.curves(axes, lines, made.look, made.style)
-    scale_axes(made, axes)
+    scale_axes(made, axes, x)
     finish(made, axes, lines, "y")
 
 
-def paint_ends(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
+def paint_ends(made: Drawing, axes: Axes, lines: Sequence[Line], _: str) -> None:
     """Rows, or a ladder where the conditions differ in a number of three values or more."""
     if not (numbers := forms.numeric_keys(made.naming)):
         forms.ends(axes, lines, made.look, made.style)
         axes.set_xlabel(axes.get_ylabel())
         axes.set_ylabel("")
+        forms.few_ticks(axes)
         finish(made, axes, lines, "x")
         return
     others = [key for key in made.naming.keys if key != numbers[0]]
@@ -122,16 +124,16 @@ def paint_ends(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
     made.shown |= {one: own[one] for one in names if one}
 
 
-def paint_front(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
+def paint_front(made: Drawing, axes: Axes, lines: Sequence[Line], x: str) -> None:
     """Marks in the plane of cost and quality; the notes have who is on the front."""
     found = forms.fronts(axes, lines, made.look, made.style)
-    scale_axes(made, axes)
+    scale_axes(made, axes, x)
     for point in found.points if found else ():
         share = f"{100 * point.membership:.0f}%"
         made.notes.append(f"{point.condition}: on the front in {share} of draws of seeds")
 
 
-def paint_heat(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
+def paint_heat(made: Drawing, axes: Axes, lines: Sequence[Line], _: str) -> None:
     """A cell for each combination of two keys."""
     keys = heat_keys(made)
     forms.heat(axes, lines, keys, axes.get_ylabel())
@@ -139,7 +141,7 @@ def paint_heat(made: Drawing, axes: Axes, lines: Sequence[Line]) -> None:
     axes.set_ylabel(made.style.text(short_label(keys[1])))
 
 
-PAINTERS: Mapping[Form, Callable[[Drawing, Axes, Sequence[Line]], None]] = {
+PAINTERS: Mapping[Form, Callable[[Drawing, Axes, Sequence[Line], str], None]] = {
     Form.curves: paint_curves,
     Form.ends: paint_ends,
     Form.front: paint_front,
@@ -155,11 +157,12 @@ def finish(made: Drawing, axes: Axes, lines: Sequence[Line], along: str) -> None
         made.notes.append("intervals that leave a panel are cut there; the CSV has their ends")
 
 
-def scale_axes(made: Drawing, axes: Axes) -> None:
-    """Scales of both axes; the lines' names go into the legend."""
+def scale_axes(made: Drawing, axes: Axes, x: str) -> None:
+    """Scales of both axes, and few ticks of x; the lines' names go into the legend."""
     for which, setter in (("x", axes.set_xscale), ("y", axes.set_yscale)):
         if which in made.style.log:
             setter("log")
+    forms.few_ticks(axes, x in COUNTS)
     made.shown |= made.look
 
 
@@ -239,7 +242,7 @@ def data_of(
 
 
 def ordered(names: Sequence[str], style: Style) -> list[str]:
-    """The names once, those of the style's order first. Raises UserError for another name in it."""
+    """The names once, those of the style's order first."""
     unique = list(dict.fromkeys(names))
     return sorted(
         unique,

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from rlhf_lab.experiment.planning.ideal_timeline import Work, ideal
 from rlhf_lab.runs.timeline import LaneSpan
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.cell import Cell
@@ -125,25 +124,6 @@ def concurrent(sums: pd.DataFrame, rounds: pd.DataFrame, staleness: int) -> list
         ]
     first = min(each.start for each in spans)
     return [replace(each, start=each.start - first, end=each.end - first) for each in spans]
-
-
-def ideal_lanes(sums: pd.DataFrame) -> list[LaneSpan]:
-    """The ideal timeline of measured seconds with a generator beside the trainer, one round
-    ahead: nothing but generating, scoring and training takes time."""
-    rounds = middle_rounds(sums)
-    records = rounds.to_dict("records")
-    generation = [[row[GENERATE] + row[SCORE]] for row in records]
-    best = ideal(Work(generation, [row[TRAIN] for row in records]), 1, 1)
-    spans = []
-    each = zip(rounds.index, best.generate, best.train, records, strict=True)
-    for index, ((start, end),), update, row in each:
-        number, scored = int(index), start + row[GENERATE]
-        spans += [
-            span("generator", "generate", start, scored, number),
-            span("generator", "score", scored, end, number),
-            span("trainer", "train", *update, number),
-        ]
-    return spans
 
 
 def span(lane: str, phase: str, start: float, end: float, number: int) -> LaneSpan:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.plots.style import LINES
 from rlhf_lab_analysis.report.groups import differing
-from rlhf_lab_analysis.report.series_style import HUES, LINES, MARKERS, value_style
+from rlhf_lab_analysis.report.series_style import HUES, MARKERS, value_style
 
 # Dashes of figures are in widths of the line, those of a page in pixels.
 LINE_WIDTH = 2

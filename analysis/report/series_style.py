@@ -17,17 +17,12 @@ from typing import Any
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
+from rlhf_lab_analysis.plots.style import LINES
+
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, RED, PINK, GREY = "#0072B2", "#D55E00", "#CC79A7", "#767676"
 HUES = (BLUE, RED, GREEN, PINK, ORANGE, SKY, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "d")
-LINES: tuple[Any, ...] = (
-    "-",
-    (0, (4, 1.5)),
-    (0, (1, 1)),
-    (0, (4, 1, 1, 1)),
-    (0, (6, 1, 1, 1, 1, 1)),
-)
 
 # In the order in which colours are given away; new ones go to the end.
 KNOWN: Mapping[str, Sequence[str]] = {
@@ -106,8 +101,3 @@ def doublings(value: float, least: float) -> float:
 def hash_of(key: str, value: str) -> int:
     """A number for an unknown name, always the same."""
     return int.from_bytes(sha256(f"{key}={value}".encode()).digest()[:4], "big")
-
-
-def combine_styles(first: SeriesStyle, second: SeriesStyle) -> SeriesStyle:
-    """Colour and line by the first style, the marker by the second."""
-    return SeriesStyle(first.colour, second.marker, first.line)

@@ -73,6 +73,15 @@ def test_a_difference_takes_the_baseline_that_equals_it_in_all_else() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("form", [Form.ends, Form.heat])
+def test_each_value_of_a_ladder_and_of_a_heat_map_has_a_tick(form: Form) -> None:
+    rates = [1e-5, 2e-5, 1e-4, 3e-4]
+    grid_of = [{"lr": rate, "algo": algo} for algo in ("ppo", "online_dpo") for rate in rates]
+    by = ["optim.lr", "algo"] if form is Form.heat else []
+    axes = drawn(grid_of, form=form, by=by, y=["win_rate"]).figure.axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == [f"{rate:g}" for rate in rates]
+
+
 def test_seeds_that_only_one_condition_has_are_in_no_difference() -> None:
     one, other = grid(MODES[:1], (1, 2, 3)), grid(MODES[1:], (2, 3, 4))
     both = pd.concat([one.runs, other.runs])
