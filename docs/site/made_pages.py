@@ -1,8 +1,9 @@
-"""Pages of the site that are made when it is built: of the code and of notebooks."""
+"""Pages of the site that are made when it is built: of code, notebooks and the benchmark."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from nbconvert import MarkdownExporter
 
 from rlhf_lab.cli.main import COMMANDS
 from rlhf_lab.runs import metric_names
+from rlhf_lab_analysis.benchmark import page as benchmark
 
 NOTEBOOKS = Path("analysis/notebooks")
 # The public modules of analysis, from reading runs to verdicts.
@@ -45,10 +47,17 @@ def pages(root: Path) -> dict[str, str]:
         "notebooks/index.md": notebook_index(root),
         "start/contributing.md": contributing(root),
     }
+    made |= {f"benchmark/{name}": text for name, text in benchmark_pages().items()}
     made |= {f"reference/api/{slug(title)}.md": api(title) for title in API}
     for path in notebooks(root):
         made[f"notebooks/{path.stem}.md"] = notebook(path)[0]
     return made
+
+
+@cache
+def benchmark_pages() -> dict[str, str]:
+    """Every verdict, result and stage of the tracked benchmark (a minute)."""
+    return benchmark.pages(benchmark.judge())
 
 
 def pictures(root: Path) -> dict[str, Path | bytes]:
