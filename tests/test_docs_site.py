@@ -16,7 +16,7 @@ SITE = ROOT / "docs" / "site"
 NAV = (SITE / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
 LISTED = re.findall(r"- (?:[^\n:]+: )?([\w/-]+\.md)$", NAV, re.MULTILINE)
 
-BENCHMARK = ("verdicts.md", "results.md", "stages.md")
+BENCHMARK = ("verdicts.md", "results.md", "stages.md", "figures.md")
 
 
 def module(name: str) -> ModuleType:
