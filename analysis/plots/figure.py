@@ -27,7 +27,7 @@ from rlhf_lab_analysis.comparison.names import (
     value_of,
 )
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.plots import forms, timelines
+from rlhf_lab_analysis.plots import timelines
 from rlhf_lab_analysis.plots.lines import (
     AXES,
     METRICS,
@@ -74,7 +74,7 @@ def draw(selection: Selection, request: Request, style: Style, axes: Axes | None
     chosen, pairs, left_out = measured(selection, request)
     made = Drawing(request, style, *laid_out(chosen, request, style), pairs, {})
     names = ordered([name for panel in made.panels for name in panel.cells], style)
-    made.look = looks(names, style, len(forms.numeric_keys(made.naming)) == len(made.naming.keys))
+    made.look = looks(names, style, len(made.naming.numeric_keys) == len(made.naming.keys))
     with on_paper(style):
         figure, grid = canvas(made, axes)
         for panel, row in zip(made.panels, grid, strict=True):
@@ -180,7 +180,7 @@ def canvas(made: Drawing, axes: Axes | None) -> tuple[Figure, list[list[Axes]]]:
 
 def rows_of(made: Drawing) -> int:
     """Rows that a condition takes in a panel, where it takes some of its own."""
-    is_ladder = forms.numeric_keys(made.naming)
+    is_ladder = made.naming.numeric_keys
     return {Form.ends: 0 if is_ladder else 1, Form.timeline: timelines.LANES}.get(
         made.request.form, 0
     )

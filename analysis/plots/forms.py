@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from rlhf_lab_analysis.comparison.names import Naming, value_of
+from rlhf_lab_analysis.comparison.names import value_of
 from rlhf_lab_analysis.plots.lines import Line
 from rlhf_lab_analysis.plots.style import GREY, Look, Style
 from rlhf_lab_analysis.statistics.pareto import Front, front
@@ -153,17 +153,6 @@ def number_first(text: str) -> tuple[bool, float, str]:
         return (False, float(text), "")
     except ValueError:
         return (True, 0.0, text)
-
-
-def numeric_keys(names: Naming) -> list[str]:
-    """The keys of which all conditions have a number, and together at least three."""
-    found = []
-    for key in names.keys:
-        values = {value_of(cell, key) for cell in names.cells}
-        is_number = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-        if is_number and len(values) > 2:
-            found.append(key)
-    return found
 
 
 def few_ticks(axes: Axes, is_count: bool = False) -> None:

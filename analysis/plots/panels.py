@@ -86,7 +86,7 @@ def fill(made: Drawing, panel: Panel, pair: tuple[str, str], axes: Axes) -> None
         every = (thinning_note(cell, cell.seeds[0]) for cell in panel.cells.values())
         made.notes += filter(None, every)
         return
-    if len(panel.cells) > MANY and not forms.numeric_keys(made.naming):
+    if len(panel.cells) > MANY and not made.naming.numeric_keys:
         keys = ", ".join(made.naming.keys)
         made.notes.append(
             f"{len(panel.cells)} conditions in one panel: pass --facet or --by with keys of {keys}"
@@ -107,7 +107,7 @@ def paint_curves(made: Drawing, axes: Axes, lines: Sequence[Line], x: str) -> No
 
 def paint_ends(made: Drawing, axes: Axes, lines: Sequence[Line], _: str) -> None:
     """Rows, or a ladder where the conditions differ in a number of three values or more."""
-    if not (numbers := forms.numeric_keys(made.naming)):
+    if not (numbers := made.naming.numeric_keys):
         forms.ends(axes, lines, made.look, made.style)
         axes.set_xlabel(axes.get_ylabel())
         axes.set_ylabel("")

@@ -14,13 +14,9 @@ from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.questions import Answers, answers_of
 from rlhf_lab_analysis.comparison.selection import KEY, cells
-from rlhf_lab_analysis.packages.beside import Beside
 from rlhf_lab_analysis.report.chosen import Chosen, choose
-from rlhf_lab_analysis.report.colours import styles_of
-from rlhf_lab_analysis.report.forks import fork_trees
-from rlhf_lab_analysis.report.groups import Group, name_groups
+from rlhf_lab_analysis.report.groups import Group, name_groups, page_title
 from rlhf_lab_analysis.report.headline import Headline, headlines
-from rlhf_lab_analysis.report.lag_by_length import LAG_LEGEND, lags_of_lengths
 from rlhf_lab_analysis.report.open_questions import OpenQuestion, open_questions
 from rlhf_lab_analysis.report.rendering import render
 from rlhf_lab_analysis.report.results import results
@@ -28,26 +24,15 @@ from rlhf_lab_analysis.report.run_table import configs, run_table
 from rlhf_lab_analysis.report.samples import RANGES, samples
 from rlhf_lab_analysis.report.series import curve_data, thinning
 from rlhf_lab_analysis.report.timelines import legend, timelines
-from rlhf_lab_analysis.report.titles import page_title
 from rlhf_lab_analysis.report.verdicts import QuestionCards, verdicts
 from rlhf_lab_analysis.report.warnings import warning_list
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import label
 
 Question: TypeAlias = QuestionCards | OpenQuestion
 Compared: TypeAlias = Headline | QuestionCards | OpenQuestion
 SCRIPTS = (
-    *(
-        "numbers.js",
-        "state.js",
-        "paired.js",
-        "chart.js",
-        "labels.js",
-        "legend.js",
-        "reading.js",
-        "download.js",
-    ),
-    *("tables.js", "samples.js", "start.js"),
+    *("numbers.js", "state.js", "paired.js", "chart.js", "labels.js", "legend.js", "reading.js"),
+    *("download.js", "tables.js", "samples.js", "start.js"),
 )
 SHOWN_CODES = 4
 
@@ -56,15 +41,13 @@ SHOWN_CODES = 4
 class Options:
     """Options of a page. title: what it is called, "" for what its runs differ in. metric: shown
     first, and what claims are about. margin: the largest difference of it that does not matter.
-    beside: the page's folder, which links start from. texts: whether samples of runs are in it.
-    packages: what other packages make of the runs."""
+    beside: the page's folder, which links start from. texts: whether samples of runs are in it."""
 
     title: str = ""
     metric: str = "gold/win_rate"
     margin: float = 0.02
     beside: Path = Path()
     texts: bool = True
-    packages: tuple[Beside, ...] = ()
 
 
 def html(tables: Tables, options: Options) -> str:
@@ -85,7 +68,7 @@ def html(tables: Tables, options: Options) -> str:
     # Sync beside async, where there is one; else whatever has seconds.
     drawn = timelines(groups, rank_groups(groups, first, only=True) or ranked)
     values = {
-        "title": options.title or page_title(groups),
+        "title": options.title or page_title(selection.cells),
         "summary": f"{size_text(tables)}. {codes(tables.runs)}.",
         "headlines": first,
         "open_questions": open_ones,
@@ -95,15 +78,10 @@ def html(tables: Tables, options: Options) -> str:
         "sources": sources(tables),
         "timelines": drawn,
         "timeline_legend": legend(drawn),
-        "lags": lags_of_lengths(groups, ranked),
-        "lag_legend": LAG_LEGEND,
-        "forks": fork_trees(tables, options.metric),
-        "score_name": label(options.metric),
         "data": page_data(tables, groups, chosen, ranked, first, questions_of_page)
         | {"samples": samples(groups, ranked) if options.texts else []},
         "ranges": RANGES,
         "scripts": SCRIPTS,
-        "packages": options.packages,
         **shown,
         **results(groups, chosen),
         **run_table(tables, titles, options.metric, options.beside),
@@ -126,7 +104,7 @@ def page_data(
         for one in questions_of_page
     ]
     compared = [places[key] for one in first for key in one.conditions if key in places]
-    curves = curve_data(groups, styles_of([group.cell for group in groups]), chosen, ranked)
+    curves = curve_data(groups, chosen, ranked)
     return curves | {
         "first": list(dict.fromkeys(compared)),
         "configs": configs(tables),

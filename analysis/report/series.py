@@ -11,11 +11,12 @@ from scipy import stats
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.report.chosen import MEASURED_AXIS, Chosen
-from rlhf_lab_analysis.report.colours import PageStyle
 from rlhf_lab_analysis.report.groups import Group
 from rlhf_lab_analysis.words import is_share, label
 
 LEVEL = 0.95
+# Of the page's lines, in pixels.
+LINE_WIDTH = 2
 # Of the numbers in the page's data.
 DIGITS = 6
 # At most so many points of a run, and so many numbers in all, about seven characters each.
@@ -38,9 +39,7 @@ class Pool:
         return self._known[key]
 
 
-def curve_data(
-    groups: Sequence[Group], styles: Sequence[PageStyle], chosen: Chosen, ranked: Sequence[int]
-) -> dict[str, Any]:
+def curve_data(groups: Sequence[Group], chosen: Chosen, ranked: Sequence[int]) -> dict[str, Any]:
     """The numbers of all curves, for the page's script. ranked: the conditions, those first that
     are shown first."""
     points, pool = points_a_run(groups, chosen), Pool()
@@ -50,10 +49,11 @@ def curve_data(
         {
             **{"env": envs.index(group.cell.env), "title": group.title, "rank": ranks[place]},
             **{"sweep": group.cell.sweep, "condition": group.cell.condition},
-            **{"colour": style.colour, "dash": style.dash, "marker": style.marker},
+            **{"colour": group.look.colour, "dash": dash_of(group.look.line)},
+            "marker": group.look.marker,
             "runs": [run_data(group.cell, seed, chosen, points, pool) for seed in group.cell.seeds],
         }
-        for place, (group, style) in enumerate(zip(groups, styles, strict=True))
+        for place, group in enumerate(groups)
     ]
     return {
         "level": LEVEL,
@@ -67,6 +67,12 @@ def curve_data(
         "groups": entries,
         "pool": pool.columns,
     }
+
+
+def dash_of(line: Any) -> str:
+    """matplotlib's line style as stroke-dasharray, whose unit is a pixel and not the line's width;
+    "" for a whole line."""
+    return "" if line == "-" else " ".join(f"{LINE_WIDTH * part:g}" for part in line[1])
 
 
 def quantiles(groups: Sequence[Group]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def test_the_page_opens_and_draws_a_curve_for_each_condition(show: Any) -> None:
     assert tab.run("document.querySelectorAll('#chart path.area[d^=M]').length") == 2
     assert tab.run("document.querySelectorAll('#legend button[data-group]').length") == 2
     assert "n=3" in tab.run("document.querySelector('#legend button').textContent")
-    assert tab.run("document.title") == "N = 1, 16 (ppo, tldr_nano, nano_s)"
+    assert tab.run("document.title") == "N = 1, 16 (PPO, TL;DR nano, 0.3M)"
 
 
 def test_means_and_bands_are_those_of_the_statistics(show: Any) -> None:
