@@ -23,13 +23,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--title", default="", help="what it is called (what the runs differ in)")
     add("--metric", default=own.metric, help=f"what claims are about ({own.metric})")
     add("--margin", type=float, default=own.margin, help="of it: what does not matter (0.02)")
-    add(
-        "--by",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="a config key that also distinguishes conditions (repeat)",
-    )
     add_with(parser)
     add("--no-texts", action="store_true", help="leave samples of prompts and responses out")
 
@@ -49,7 +42,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     check(given)
     with console.phase("reading the runs"):
         reading = read_sources(given.sources)
-        tables = make_tables(reading, by=given.by)
+        tables = make_tables(reading)
     with console.phase("making the page"):
         text = page(given, reading, tables)
     given.out.parent.mkdir(parents=True, exist_ok=True)
