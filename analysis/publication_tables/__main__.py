@@ -37,13 +37,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, metavar="FOLDER")
     add("--only", action="append", choices=list(TABLES), help="this table (repeat); else all")
     add("--metric", action="append", default=[], help="a column of versions (repeat)")
-    add(
-        "--by",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="a config key that also distinguishes conditions",
-    )
     add("--measure", default=usual.measure, help="of seeds: mean, iqm or median")
     add("--baseline", default="", metavar="PART=VALUE", help="such as N=1 or mode=sync")
     add(
@@ -91,7 +84,7 @@ def run(chosen: argparse.Namespace, console: Console) -> None:
     """Make the tables and write them."""
     options = options_of(chosen)
     with console.phase("reading the runs"):
-        tables = gather(chosen.sources, by=chosen.by)
+        tables = gather(chosen.sources)
         selection = selected(tables)
     console.print(tables.overview)
     warned: dict[str, None] = {}

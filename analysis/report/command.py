@@ -8,8 +8,7 @@ from pathlib import Path
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.report.make import Options, html, size_text
-from rlhf_lab_analysis.tables.readers import read_sources
-from rlhf_lab_analysis.tables.table import make_tables
+from rlhf_lab_analysis.tables.gather import gather
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -20,13 +19,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--title", default="", help="what it is called (what the runs differ in)")
     add("--metric", default=own.metric, help=f"what claims are about ({own.metric})")
     add("--margin", type=float, default=own.margin, help="of it: what does not matter (0.02)")
-    add(
-        "--by",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="a config key that also distinguishes conditions (repeat)",
-    )
     add("--no-texts", action="store_true", help="leave samples of prompts and responses out")
 
 
@@ -44,8 +36,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     """Write the page and print what is in it."""
     check(given)
     with console.phase("reading the runs"):
-        reading = read_sources(given.sources)
-        tables = make_tables(reading, by=given.by)
+        tables = gather(given.sources)
     with console.phase("making the page"):
         options = Options(
             given.title, given.metric, given.margin, given.out.parent, texts=not given.no_texts

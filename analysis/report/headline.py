@@ -50,8 +50,12 @@ def headline(sync: Cell, ahead: Cell, answers: Answers, criteria: Criteria) -> H
     if not (sync.has(WALL) and ahead.has(WALL)):
         return None
     keys = (sync.key, ahead.key)
-    decided = [one for one in answers.decided if {*one.answer.conditions} == {*keys}]
-    found = next((one.answer for one in decided if one.claim.measure.name == "wall_clock"), None)
+    decided = (
+        one.answer
+        for one in answers.decided
+        if {*one.answer.conditions} == {*keys} and one.claim.measure.name == "wall_clock"
+    )
+    found = next(decided, None)
     common = sorted({*sync.seeds} & {*ahead.seeds})
     seconds = [mean(one.at_end(WALL), common or one.seeds) for one in (ahead, sync)]
     if found is None:
@@ -64,10 +68,6 @@ def headline(sync: Cell, ahead: Cell, answers: Answers, criteria: Criteria) -> H
     texts = [f"wall-clock {took}"]
     if sync.has(criteria.quality) and ahead.has(criteria.quality):
         texts.append(quality_text(sync, ahead, criteria))
-    texts += [
-        f"{one.answer.evidence} {one.answer.verdict}: {one.answer.claim.rstrip('.')}"
-        for one in decided
-    ]
     where = name_of(sync, ("algo", "model", "task", "updates_per_round"))
     return Headline(where, text, f"sync / async: {interval}", texts, keys)
 
