@@ -93,8 +93,8 @@ def difference(key: str, values: set[object]) -> str:
     ordered = sorted(values, key=order)
     if all(isinstance(value, int | float) for value in ordered):
         few = len(ordered) <= MOST_VALUES
-        texts = listed(ordered) if few else f"{ordered[0]} to {ordered[-1]}"
-        return f"{key_text(key)} = {texts}"
+        ends = listed(ordered) if few else f"{ordered[0]} to {ordered[-1]}"
+        return f"{key_text(key)} = {ends}"
     if len(ordered) > MOST_VALUES:
         return f"{len(ordered)} values of {key_text(key)}"
     texts = [in_words(value_text(key, value)) for value in ordered]

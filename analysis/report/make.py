@@ -21,7 +21,7 @@ from rlhf_lab_analysis.report.open_questions import OpenQuestion, open_questions
 from rlhf_lab_analysis.report.rendering import render
 from rlhf_lab_analysis.report.results import results
 from rlhf_lab_analysis.report.run_table import configs, run_table
-from rlhf_lab_analysis.report.samples import RANGES, samples
+from rlhf_lab_analysis.report.samples import samples
 from rlhf_lab_analysis.report.series import curve_data, thinning
 from rlhf_lab_analysis.report.timelines import legend, timelines
 from rlhf_lab_analysis.report.verdicts import QuestionCards, verdicts
@@ -80,7 +80,6 @@ def html(tables: Tables, options: Options) -> str:
         "timeline_legend": legend(drawn),
         "data": page_data(tables, groups, chosen, ranked, first, questions_of_page)
         | {"samples": samples(groups, ranked) if options.texts else []},
-        "ranges": RANGES,
         "scripts": SCRIPTS,
         **shown,
         **results(groups, chosen),

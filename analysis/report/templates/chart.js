@@ -23,8 +23,9 @@ const choice = () => ({
   env: +get("env").value, singles: get("singles").checked, band: get("band").checked,
   less: get("paired").checked && !DATA.axes[get("axis").value].measured,
 });
-// Many bands hide each other, unless they are asked for.
-const MOST_BANDS = 4;
+// Bands are shown at first where they are few, which hide less, and of three seeds or more.
+const MOST_BANDS = 4, FEWEST_SEEDS = 3;
+const hasBands = shown => shown.length <= MOST_BANDS && shown.every(({ runs }) => runs.length >= FEWEST_SEEDS);
 
 // The conditions that pass the filters and have these two numbers, those shown first in front.
 function matching({ metric, axis, env }) {
@@ -41,7 +42,7 @@ function curvesOf(places, { metric, axis }) {
   for (const place of [...places].sort((one, other) => one - other)) {
     const group = DATA.groups[place];
     const runs = group.runs.map(run => curveOf(run, metric.of, axis.id, metric.id)).filter(Boolean);
-    if (runs.length) found.push({ group, place, runs, mean: meanOf(runs, axis.measured, DATA.t, metric.share) });
+    if (runs.length) found.push({ group, place, runs, mean: meanOf(runs, axis.measured, DATA.t, metric.share, metric.least ?? -Infinity) });
   }
   return found;
 }
@@ -160,7 +161,7 @@ function redraw() {
   const width = Math.max(260, box.clientWidth), height = Math.round(Math.min(460, 220 + width * 0.25));
   box.replaceChildren();
   legend(places, single);
-  if (!isBandChosen) get("band").checked = wanted.band = shown.length <= MOST_BANDS;
+  if (!isBandChosen) get("band").checked = wanted.band = hasBands(shown);
   const canLog = shown.some(curve => curve.mean.x.filter(x => x > 0).length > 1);
   get("log").disabled = !canLog;
   const svg = draw(box, "svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img",
@@ -169,7 +170,6 @@ function redraw() {
   if (!shown.length) {
     draw(svg, "text", { x: 20, y: 40 }, places.length ? "every condition is hidden"
       : `no condition here has ${wanted.metric.label} over ${wanted.axis.label}`);
-    get("numbers").lastElementChild.replaceChildren();
     return read(null);
   }
   const names = labelled(shown, width), right = ROOM.right + (names ? names.width : 0);
@@ -179,7 +179,6 @@ function redraw() {
   if (names) drawLabels(svg, shown, names, scale);
   drawn = { svg, scale, shown, wanted };
   read(cursor);
-  numberTable();
   get("drawn").textContent = describe(shown, places, wanted);
 }
 

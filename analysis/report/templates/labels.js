@@ -5,14 +5,9 @@ const LABEL = { most: 8, narrowest: 560, letter: 6.4, line: 15, room: 26, longes
 function shortNames(titles) {
   const split = titles.map(title => title.split(" "));
   const shared = new Set(split[0].filter(word => split.every(words => words.includes(word))));
-  let names = split.map(words => words.filter(word => !shared.has(word)));
+  const names = split.map(words => words.filter(word => !shared.has(word)));
   const areDistinct = found => new Set(found.map(words => words.join(" "))).size === found.length && found.every(words => words.length);
   if (titles.length < 2 || !areDistinct(names)) return titles;
-  // Less telling parts only where names need them: the sweep, then S, T and K.
-  for (const start of ["(", "S=", "T=", "K="]) {
-    const fewer = names.map(words => words.filter(word => !word.startsWith(start)));
-    if (areDistinct(fewer)) names = fewer;
-  }
   return names.map(words => words.join(" "));
 }
 

@@ -77,24 +77,3 @@ function stepped(event) {
   const from = cursor === null ? (moves[event.key] > 0 ? -1 : values.length) : values.indexOf(nearest(values, cursor));
   read(values[Math.min(values.length - 1, Math.max(0, from + moves[event.key]))], true);
 }
-
-// The same numbers as a table: every condition at a few places of its own axis.
-const TABLE_PLACES = 6;
-function numberTable() {
-  const box = get("numbers").lastElementChild;
-  box.replaceChildren();
-  if (!get("numbers").open || !drawn) return;
-  const { shown, wanted } = drawn, frame = write(box, "div", undefined, { class: "wide", tabindex: 0, role: "region", "aria-label": "numbers of the chart" });
-  const table = write(frame, "table"), row = write(write(table, "thead"), "tr");
-  for (const head of ["condition", "seeds", wanted.axis.label, titleOf(wanted)]) write(row, "th", head, { scope: "col" });
-  const body = write(table, "tbody");
-  for (const { group, runs, mean } of shown) {
-    const step = Math.max(1, Math.ceil((mean.x.length - 1) / (TABLE_PLACES - 1)));
-    mean.x.forEach((x, n) => {
-      if (n % step && n !== mean.x.length - 1) return;
-      const line = write(body, "tr"), ends = Number.isFinite(mean.low[n]) ? ` [${say(mean.low[n])}, ${say(mean.high[n])}]` : "";
-      write(line, "th", group.title, { scope: "row" });
-      for (const text of [runs.length, say(x), say(mean.y[n]) + ends]) write(line, "td", text, { class: "number" });
-    });
-  }
-}
