@@ -89,7 +89,7 @@ def page_title(cells: Sequence[Cell]) -> str:
 
 
 def difference(key: str, values: set[object]) -> str:
-    """The values of a key: `sync against async`, `N = 1, 4, 16`, `4 values of algorithm`."""
+    """The values of a key: `sync against async`, `PPO, GRPO, RLOO`, `N = 1, 4, 16`."""
     ordered = sorted(values, key=order)
     if all(isinstance(value, int | float) for value in ordered):
         few = len(ordered) <= MOST_VALUES
@@ -98,4 +98,5 @@ def difference(key: str, values: set[object]) -> str:
     if len(ordered) > MOST_VALUES:
         return f"{len(ordered)} values of {key_text(key)}"
     texts = [in_words(value_text(key, value)) for value in ordered]
-    return " against ".join(sorted(texts, key=lambda text: text != "sync"))
+    texts.sort(key=lambda text: text != "sync")
+    return " against ".join(texts) if len(texts) == 2 else listed(texts)

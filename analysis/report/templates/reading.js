@@ -34,18 +34,17 @@ function read(x, isSpoken = false) {
   draw(svg, "line", { class: "cross", x1: place, x2: place, y1: ROOM.top, y2: scale.height - ROOM.bottom });
   write(box, "strong", `${wanted.axis.label}: ${say(x)}`);
   const body = write(write(box, "table"), "tbody");
-  const names = shortNames(values.length ? values.map(({ group }) => group.title) : [""]);
-  values.slice(0, MOST_READ).forEach(({ group, text, note }, n) => {
+  for (const { group, text, note } of values.slice(0, MOST_READ)) {
     const row = write(body, "tr"), head = write(row, "th", undefined, { scope: "row" });
     write(head, "i", undefined, { class: "ink swatch", style: `--c:${group.colour}` });
-    head.append(names[n]);
+    head.append(group.title);
     write(row, "td", text);
     write(row, "td", note);
-  });
+  }
   if (values.length > MOST_READ) write(box, "span", `and ${values.length - MOST_READ} more`, { class: "quiet" });
   beside(box, place);
   if (isSpoken) get("spoken").textContent = `${wanted.axis.label} ${say(x)}: ` +
-    values.map(({ text }, n) => `${names[n]} ${text}`).join("; ");
+    values.map(({ group, text }) => `${group.title} ${text}`).join("; ");
 }
 
 // The values stand beside the place that they are of, on the side that has room.

@@ -45,7 +45,6 @@ def show(tab: Page, tmp_path: Path) -> Iterator[Any]:
     def opened(records: list[Record], **options: Any) -> Page:
         path = tmp_path / "report.html"
         path.write_text(page(records, **options), encoding="utf-8")
-        tab.run("try { localStorage.clear() } catch {}")
         tab.open(path)
         return tab
 
