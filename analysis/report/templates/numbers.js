@@ -20,14 +20,6 @@ function ticks(low, high, count) {
   return found;
 }
 
-function logTicks(low, high) {
-  const found = [];
-  for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power++)
-    for (const f of high / low > 300 ? [1] : [1, 2, 5])
-      if (f * 10 ** power >= low * 0.999 && f * 10 ** power <= high * 1.001) found.push(f * 10 ** power);
-  return found;
-}
-
 // A curve between its points, on straight lines.
 function at(curve, x) {
   let high = curve.x.findIndex(value => value >= x);

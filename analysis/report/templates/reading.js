@@ -2,7 +2,7 @@
 const MOST_READ = 12;
 
 function places() {
-  const xs = drawn.shown.flatMap(curve => curve.mean.x).filter(x => !drawn.scale.isLog || x > 0);
+  const xs = drawn.shown.flatMap(curve => curve.mean.x);
   return [...new Set(xs)].sort((a, b) => a - b);
 }
 

@@ -86,7 +86,7 @@ def test_where_modes_differ_wall_clock_comes_first_and_the_speed_up_is_named(sho
 def test_a_question_leaves_its_conditions_everywhere(show: Any) -> None:
     tab = show(modes())
     every = tab.run(ROWS)
-    set_value(tab, "question", question(tab, "robust is each"))
+    set_value(tab, "question", question(tab, "does async cost"))
     assert tab.run("[...document.querySelectorAll('#legend [data-group]')].length") == 2
     assert (every, tab.run(ROWS)) == (9, 6)
     visible = "[...document.querySelectorAll('[data-question]')].filter(b => !b.hidden).length"
