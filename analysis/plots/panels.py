@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.names import Naming, name_of, value_of, value_text
+from rlhf_lab_analysis.comparison.names import Naming, name_of, named_value, value_text
 from rlhf_lab_analysis.plots import forms, timelines
 from rlhf_lab_analysis.plots.lines import Line, curve, end, less
 from rlhf_lab_analysis.plots.round_seconds import thinning_note
@@ -205,8 +205,8 @@ def baseline(made: Drawing, panel: Panel, name: str) -> str:
     found = [
         other
         for other, base in panel.cells.items()
-        if str(value_of(base, key)) == value
-        and all(value_of(base, k) == value_of(cell, k) for k in made.naming.keys if k != key)
+        if str(named_value(base, key)) == value
+        and all(named_value(base, k) == named_value(cell, k) for k in made.naming.keys if k != key)
     ]
     if not found:
         raise UserError(f"--diff {wanted}: no condition beside {name} has it and equals it else")
