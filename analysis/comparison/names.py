@@ -88,8 +88,8 @@ def other_keys(cells: Sequence[Cell]) -> list[str]:
 
 
 def named_value(cell: Cell, key: str) -> Any:
-    """The value of a part, the task, the sweep, the fork or the name of a condition, or of a setting
-    as conditions are compared by it: none where it is left at the default of later runs."""
+    """The value of a part, the task, the sweep, the fork or the name of a condition, or the text
+    by which conditions are compared in a setting, None where that is left at its default."""
     if key == TASK:
         # Scores of one task are of one scale, whatever policy has them.
         return cell.parts.get(TASK) or cell.env
