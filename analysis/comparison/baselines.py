@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.names import value_of
+from rlhf_lab_analysis.comparison.names import named_value
 from rlhf_lab_analysis.sources.conditions import LETTERS
 
 KEYS = {letter: key for key, letter in LETTERS.items()}
@@ -39,7 +39,7 @@ def usual_setting(cells: Iterable[Cell], keys: Sequence[str]) -> tuple[str, str]
     USUAL."""
     found = list(cells)
     for key, value in USUAL:
-        if key in keys and any(str(value_of(cell, key)) == value for cell in found):
+        if key in keys and any(str(named_value(cell, key)) == value for cell in found):
             return key, value
     return None
 
@@ -51,9 +51,9 @@ def baseline_of(
     which conditions differ, or what it has in place of them (LACKS). None if there is none."""
     key, value = setting
     others = [one for one in keys if one != key]
-    have = [one for one in cells if str(value_of(one, key)) == value]
+    have = [one for one in cells if str(named_value(one, key)) == value]
     for own in ({}, LACKS.get(setting, {})):
         for one in have:
-            if all(value_of(one, k) == own.get(k, value_of(cell, k)) for k in others):
+            if all(named_value(one, k) == own.get(k, named_value(cell, k)) for k in others):
                 return one
     return None

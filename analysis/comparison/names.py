@@ -39,7 +39,7 @@ class Naming:
         """The keys of which all conditions have a number, and together at least three."""
         found = []
         for key in self.keys:
-            values = {value_of(cell, key) for cell in self.cells}
+            values = {named_value(cell, key) for cell in self.cells}
             is_number = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
             if is_number and len(values) > 2:
                 found.append(key)
@@ -54,7 +54,7 @@ def naming(cells: Sequence[Cell], known: Sequence[str] = ()) -> Naming:
     keys: list[str] = []
     follow: list[str] = []
     for key in [*FIRST, *other_keys(cells), FORK, SWEEP, CONDITION]:
-        if key in known or len({value_of(cell, key) for cell in cells}) < 2:
+        if key in known or len({named_value(cell, key) for cell in cells}) < 2:
             continue
         finer = split(groups, [key])
         if len(finer) > len(groups):
@@ -64,14 +64,14 @@ def naming(cells: Sequence[Cell], known: Sequence[str] = ()) -> Naming:
             key.startswith(KEYS.get(part, ("\0",))) for part in (*keys, *known)
         ):
             follow.append(key)
-    ordered = tuple(sorted(cells, key=lambda cell: [order(value_of(cell, key)) for key in keys]))
+    ordered = tuple(sorted(cells, key=lambda cell: [order(named_value(cell, key)) for key in keys]))
     return Naming(ordered, tuple(keys), tuple(follow), tuple(name_of(c, keys) for c in ordered))
 
 
 def within_sweeps(cells: Sequence[Cell], known: Sequence[str] = ()) -> list[Naming]:
     """The conditions of each sweep with names of what differs within it; algorithm and mode are
     named where they differ between sweeps. known: as in `naming`."""
-    first = [key for key in FIRST[:2] if len({value_of(cell, key) for cell in cells}) > 1]
+    first = [key for key in FIRST[:2] if len({named_value(cell, key) for cell in cells}) > 1]
     found = []
     for sweep in sorted({cell.sweep for cell in cells}):
         own = naming([cell for cell in cells if cell.sweep == sweep], known)
@@ -85,7 +85,7 @@ def split(groups: Mapping[Hashable, list[Cell]], keys: Sequence[str]) -> dict[Ha
     found: dict[Hashable, list[Cell]] = {}
     for name, group in groups.items():
         for cell in group:
-            values = tuple(str(value_of(cell, key)) for key in keys)
+            values = tuple(str(named_value(cell, key)) for key in keys)
             found.setdefault((name, values), []).append(cell)
     return found
 
@@ -99,8 +99,9 @@ def other_keys(cells: Sequence[Cell]) -> list[str]:
     return [*(key for key in NEXT if key in found), *(key for key in found if key not in NEXT)]
 
 
-def value_of(cell: Cell, key: str) -> Any:
-    """The value of a part, a setting, the task, the sweep, the fork or the name of a condition."""
+def named_value(cell: Cell, key: str) -> Any:
+    """The value of a part, the task, the sweep, the fork or the name of a condition, or the text
+    by which conditions are compared in a setting, None where that is left at its default."""
     if key == TASK:
         # Scores of one task are of one scale, whatever policy has them.
         return cell.parts.get(TASK) or cell.env
@@ -125,7 +126,7 @@ def number_in(text: str) -> Any:
 
 def name_of(cell: Cell, keys: Sequence[str]) -> str:
     """A condition by its values of these keys; by its parts where there are no keys."""
-    texts = [value_text(key, value_of(cell, key)) for key in keys or ("algo", "mode")]
+    texts = [value_text(key, named_value(cell, key)) for key in keys or ("algo", "mode")]
     return in_words(" ".join(filter(None, texts))) or cell.condition
 
 

@@ -23,8 +23,8 @@ from rlhf_lab_analysis.comparison.names import (
     Naming,
     key_text,
     name_of,
+    named_value,
     naming,
-    value_of,
 )
 from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.plots import timelines
@@ -136,10 +136,10 @@ def laid_out(cells: Sequence[Cell], request: Request, style: Style) -> tuple[Nam
     facets = list(dict.fromkeys([TASK, *request.facet, *rest]))
     own = naming(cells, facets)
     panels: dict[tuple[Any, ...], dict[str, Cell]] = {}
-    ranks = {cell: tuple(value_of(cell, key) for key in facets) for cell in cells}
+    ranks = {cell: tuple(named_value(cell, key) for key in facets) for cell in cells}
     for cell in sorted(own.cells, key=lambda one: [order(value) for value in ranks[one]]):
         panels.setdefault(ranks[cell], {})[own.of(cell)] = cell
-    differ = [key for key in facets if len({value_of(cell, key) for cell in cells}) > 1]
+    differ = [key for key in facets if len({named_value(cell, key) for cell in cells}) > 1]
     named = [
         Panel(
             in_words(name_of(next(iter(found.values())), differ)) if differ else "",

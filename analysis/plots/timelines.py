@@ -71,7 +71,7 @@ def draw(axes: Axes, cells: Mapping[str, Cell], style: Style) -> list[dict[str, 
              "start": one.start, "end": one.end, "bound": sides}
             for one in laid_out[name] if one.end > one.start
         ]  # fmt: skip
-    end = max(row["end"] for row in rows)
+    end = max((row["end"] for row in rows), default=0.0)
     for name, spans in laid_out.items():
         names += [
             f"{style.text(name)}: {lane}" for lane in draw_lanes(axes, spans, end, len(names))

@@ -9,7 +9,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.baselines import baseline_of, setting_of, usual_setting
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.claims import Pair
-from rlhf_lab_analysis.comparison.names import TASK, value_of, within_sweeps
+from rlhf_lab_analysis.comparison.names import TASK, named_value, within_sweeps
 from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.plots.style import Style
 from rlhf_lab_analysis.ranges import first_few, listed, span_text
@@ -63,7 +63,7 @@ class Conditions:
         """Every condition with its baseline, and notes on those that have none. baseline:
         KEY=VALUE or a condition's name; empty: the usual one of each sweep. Raises UserError for a
         key in which no conditions of a sweep differ."""
-        setting, names = setting_of(baseline), set(self._names.values())
+        setting, names = setting_of(baseline), dict.fromkeys(self._names.values())
         keys = dict.fromkeys(key for one in self.namings for key in one.keys)
         if baseline and baseline not in names and (setting[0] not in keys or not setting[1]):
             raise UserError(
@@ -85,11 +85,13 @@ class Conditions:
 
 
 def task_of(cell: Cell) -> str:
-    return str(value_of(cell, TASK))
+    return str(named_value(cell, TASK))
 
 
 def runs_text(cells: Sequence[Cell]) -> str:
     """How many runs, conditions and seeds a table shows: `12 runs of 4 conditions, n = 3 seeds`."""
     runs = counted(sum(cell.num_runs for cell in cells), "run")
-    n = span_text([len(cell.seeds) for cell in cells])
-    return f"{runs} of {counted(len(cells), 'condition')}, n = {n} {cells[0].unit}s."
+    counts = {len(cell.seeds) for cell in cells}
+    seeds = f"{cells[0].unit}{'' if counts == {1} else 's'}"
+    conditions = counted(len(cells), "condition")
+    return f"{runs} of {conditions}, n = {span_text([*counts])} {seeds}."

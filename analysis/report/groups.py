@@ -9,7 +9,7 @@ import pandas as pd
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import order
-from rlhf_lab_analysis.comparison.names import key_text, name_of, naming, value_of, value_text
+from rlhf_lab_analysis.comparison.names import key_text, name_of, named_value, naming, value_text
 from rlhf_lab_analysis.plots.style import Look, Style, looks
 from rlhf_lab_analysis.ranges import first_few, listed
 from rlhf_lab_analysis.words import in_words
@@ -49,7 +49,7 @@ def name_groups(cells: Sequence[Cell]) -> list[Group]:
         own = [cell for cell in cells if cell.env == env]
         sweeps = dict.fromkeys(cell.sweep for cell in own)
         common = ALWAYS if len(sweeps) > 1 else ()
-        first = [key for key in common if len({value_of(cell, key) for cell in own}) > 1]
+        first = [key for key in common if len({named_value(cell, key) for cell in own}) > 1]
         for sweep in sweeps:
             found += of_sweep([cell for cell in own if cell.sweep == sweep], first, len(sweeps) > 1)
     return found
@@ -77,7 +77,9 @@ def page_title(cells: Sequence[Cell]) -> str:
         return f"One condition: {name_of(cells[0], ())}"
     differ = listed(first_few([key_text(key) for key in keys]))
     if len(keys) <= MOST_KEYS:
-        differ = "; ".join(difference(key, {value_of(cell, key) for cell in cells}) for key in keys)
+        differ = "; ".join(
+            difference(key, {named_value(cell, key) for cell in cells}) for key in keys
+        )
     else:
         differ = f"{len(cells)} conditions that differ in {differ}"
     shared = [
@@ -89,13 +91,14 @@ def page_title(cells: Sequence[Cell]) -> str:
 
 
 def difference(key: str, values: set[object]) -> str:
-    """The values of a key: `sync against async`, `N = 1, 4, 16`, `4 values of algorithm`."""
+    """The values of a key: `sync against async`, `PPO, GRPO, RLOO`, `N = 1, 4, 16`."""
     ordered = sorted(values, key=order)
     if all(isinstance(value, int | float) for value in ordered):
         few = len(ordered) <= MOST_VALUES
-        texts = listed(ordered) if few else f"{ordered[0]} to {ordered[-1]}"
-        return f"{key_text(key)} = {texts}"
+        ends = listed(ordered) if few else f"{ordered[0]} to {ordered[-1]}"
+        return f"{key_text(key)} = {ends}"
     if len(ordered) > MOST_VALUES:
         return f"{len(ordered)} values of {key_text(key)}"
     texts = [in_words(value_text(key, value)) for value in ordered]
-    return " against ".join(sorted(texts, key=lambda text: text != "sync"))
+    texts.sort(key=lambda text: text != "sync")
+    return " against ".join(texts) if len(texts) == 2 else listed(texts)

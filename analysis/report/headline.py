@@ -81,7 +81,8 @@ def speed_text(ratio: float) -> str:
 
 def quality_text(sync: Cell, ahead: Cell, criteria: Criteria) -> str:
     """What both reached, in the metric of the page."""
-    ends = [mean(cell.scores(criteria.quality)) for cell in (ahead, sync)]
+    common = sorted({*sync.seeds} & {*ahead.seeds})
+    ends = [mean(one.scores(criteria.quality), common or one.seeds) for one in (ahead, sync)]
     text = f"{label(criteria.quality)} {number_text(ends[0])} against {number_text(ends[1])}"
     if not is_share(criteria.quality):
         return text
@@ -94,7 +95,6 @@ def reason(common: int) -> str:
     return "one seed: no interval" if common == 1 else f"{common} common seeds: no interval"
 
 
-def mean(by_seed: Mapping[int, float], seeds: Sequence[int] | None = None) -> float:
-    """Over all seeds, or some of them."""
-    values = [by_seed[seed] for seed in by_seed if seeds is None or seed in seeds]
-    return math.fsum(values) / len(values)
+def mean(by_seed: Mapping[int, float], seeds: Sequence[int]) -> float:
+    """Over some of the seeds."""
+    return math.fsum(by_seed[seed] for seed in seeds) / len(seeds)

@@ -12,7 +12,7 @@ from scipy import stats
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.report.chosen import MEASURED_AXIS, Chosen
 from rlhf_lab_analysis.report.groups import Group
-from rlhf_lab_analysis.words import is_share, label
+from rlhf_lab_analysis.words import is_never_negative, is_share, label
 
 LEVEL = 0.95
 # Of the page's lines, in pixels.
@@ -82,9 +82,12 @@ def quantiles(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def metric_entries(metrics: Sequence[str], of: str) -> list[dict[str, Any]]:
-    """Metrics as the page's script knows them; of: the table that they are of."""
+    """Metrics as the page's script knows them; of: the table that they are of, least: the value
+    below which there is none."""
     return [
-        {"id": name, "label": label(name), "of": of, "share": is_share(name)} for name in metrics
+        {"id": name, "label": label(name), "of": of, "share": is_share(name)}
+        | ({"least": 0} if is_never_negative(name) else {})
+        for name in metrics
     ]
 
 

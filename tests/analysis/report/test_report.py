@@ -88,6 +88,7 @@ def test_the_data_of_curves_are_those_of_the_tables() -> None:
     data = data_of(ladder_page())
     assert [group["title"] for group in data["groups"]] == ["N=1", "N=16"]
     first = {"id": "gold/win_rate", "label": "gold win-rate", "of": "versions", "share": True}
+    first |= {"least": 0}
     assert data["metrics"][0] == first
     assert data["t"]["3"] == pytest.approx(4.302653, rel=1e-5)
     for group, ends in zip(data["groups"], (LOW_N, HIGH_N), strict=True):

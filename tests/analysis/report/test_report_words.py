@@ -70,8 +70,8 @@ def test_one_seed_has_its_numbers_and_no_verdict() -> None:
     found = Texts(page(one_seed()))
     assert "async is 1.67 times as fast as sync" in found.text
     assert "sync / async: 1.67 times, one seed: no interval" in found.text
-    assert "No verdict." in found.text and "It needs two seeds of each condition" in found.text
-    assert found.row("async")[2:] == ["0.810", "2", "24", "+1.0 points", "1.67x"]
+    assert "It needs two seeds of each condition" in found.text
+    assert found.row("async")[2] == "0.810 one seed"
 
 
 def test_timelines_of_tables_are_laid_out_from_their_seconds() -> None:
