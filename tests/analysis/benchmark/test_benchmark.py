@@ -25,7 +25,7 @@ from rlhf_lab_analysis.benchmark.kept import (
 from rlhf_lab_analysis.benchmark.page import Judged, judge, pages
 from rlhf_lab_analysis.comparison.registry.answers import Answer
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registry
-from rlhf_lab_analysis.publication_tables.escapes import markdown
+from rlhf_lab_analysis.markdown import escaped as markdown
 from rlhf_lab_analysis.statistics.decisions import Shows
 from rlhf_lab_analysis.statistics.power import Aim, power
 from rlhf_lab_analysis.tables.store import files
