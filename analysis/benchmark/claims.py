@@ -13,9 +13,8 @@ from pathlib import Path
 from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab_analysis.benchmark.kept import COLLAPSES, TABLES
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
-from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
+from rlhf_lab_analysis.comparison.registry.decisions import WANTED_POWER, Decision, Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registries
-from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER
 from rlhf_lab_analysis.comparison.registry.questions import answers_of
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.statistics.decisions import Verdict

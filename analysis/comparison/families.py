@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.cell import Cell, Training
 from rlhf_lab_analysis.comparison.selection import Selection
 
 # A part, and the keys of the config that change with it; one with a dot at its end is a group's.
@@ -66,9 +66,9 @@ def versions(cell: Cell) -> int:
 def drop_shared(cells: Sequence[Cell]) -> list[Cell]:
     """Each condition once if sweeps share it: of conditions with the same settings and environment,
     the one with the most evaluated versions, else the first."""
-    found: dict[tuple[str, Settings], Cell] = {}
+    found: dict[Training, Cell] = {}
     for cell in cells:
-        key = (cell.env, cell.setting_items)
+        key = cell.training
         if key not in found or versions(cell) > versions(found[key]):
             found[key] = cell
     return list(found.values())
