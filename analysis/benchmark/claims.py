@@ -39,13 +39,13 @@ def run(given: argparse.Namespace, console: Console) -> None:
         answers = answers_of(selection, Criteria(), read_registries(given.claims))
     without = []
     for found in answers.judged:
-        file = found.registry
+        file, name = found.registry.file, found.registry.path.name
         rows = [row_of(one) for one in found.decided if given.only in one.claim.name]
         if not rows and not given.only:
-            without.append(file.path.name)
+            without.append(name)
             continue
         if rows:
-            console.table(f"{file.paper}: {file.title}", COLUMNS, rows)
+            console.table(f"{file['paper']}: {file['title']}", COLUMNS, rows)
         for line in lines_of(found, given.only):
             console.print(line)
     if without:

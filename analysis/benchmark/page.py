@@ -140,7 +140,7 @@ def waiting(found: Sequence[Decisions]) -> list[str]:
     for decisions in found:
         lines += [
             f"- Expected of `{sweep}`, on GPUs: {text}"
-            for sweep, text in decisions.registry.waiting.items()
+            for sweep, text in decisions.registry.file.get("waiting", {}).items()
         ]
     return lines or ["Nothing."]
 
@@ -156,7 +156,7 @@ def stage_lines(found: Sequence[Decisions], stages: Sequence[Stage]) -> Iterator
     changes = [
         f"- {change['date']}: {change['what']}"
         for decisions in found
-        for change in decisions.registry.changed
+        for change in decisions.registry.file.get("changed", [])
     ]
     yield from ("", "Changes of the claims after they were written:", "", *(changes or ["- none"]))
 
@@ -168,4 +168,4 @@ def gate_lines(registry: Registry) -> Iterator[str]:
             for key, bound in bounds.items()
             for name, value in bound.items()
         ]
-        yield f"Gates of {task}, of {registry.written}: {', '.join(texts)}."
+        yield f"Gates of {task}, of {registry.file['written']}: {', '.join(texts)}."

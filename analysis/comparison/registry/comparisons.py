@@ -12,9 +12,11 @@ from rlhf_lab_analysis.comparison.cell import Cell, with_common_seeds
 from rlhf_lab_analysis.comparison.claims import Pair
 from rlhf_lab_analysis.comparison.families import (
     Family,
+    Level,
     drop_shared,
     families,
     keys_of,
+    levels_of,
     order,
     parameters,
     rest_of,
@@ -117,11 +119,10 @@ def comparable(claim: Definition, chosen: Selection) -> list[Family]:
     """Conditions that differ in what the claim varies alone. Measured seconds are compared within a
     sweep: another one may have run on another machine, or beside other work."""
     if not claim.measure.is_timed:
-        return families(chosen, claim.varied)
+        return families(chosen.cells, claim.varied)
     sweeps = dict.fromkeys(cell.sweep for cell in chosen.cells)
-    return [
-        family for sweep in sweeps for family in families(chosen.only(sweep=sweep), claim.varied)
-    ]
+    own = (chosen.only(sweep=sweep).cells for sweep in sweeps)
+    return [family for cells in own for family in families(cells, claim.varied)]
 
 
 def pairs(claim: Definition, chosen: Selection) -> list[list[Pair]]:
@@ -129,18 +130,17 @@ def pairs(claim: Definition, chosen: Selection) -> list[list[Pair]]:
     leads to the first of several levels of which the measure exists."""
     found = []
     for family in comparable(claim, chosen):
-        cells = {tuple(value_of(c, key) for key in claim.varied): c for c in family.cells}
-        values = {key: family.values(key) for key in claim.varied}
+        values = levels_of(family, claim.varied)
         start, groups = before_and_after(claim.row.get("change", {}), values)
         for group in groups:
-            options = [(cells[start], cells[end]) for end in group if {start, end} <= set(cells)]
+            options = [(family[start], family[end]) for end in group if {start, end} <= {*family}]
             found += [options] if options else []
     return found
 
 
 def before_and_after(
     change: Mapping[str, Sequence[Any]], values: Mapping[str, Sequence[Any]]
-) -> tuple[tuple[Any, ...], list[list[tuple[Any, ...]]]]:
+) -> tuple[Level, list[list[Level]]]:
     """The levels before a change, and those after it. values: of each key, in order.
 
     Every list of levels after it is one comparison, with its levels in the order of preference.
@@ -210,11 +210,11 @@ def of_families(claim: Definition, chosen: Selection, criteria: Criteria) -> Ite
     assert measure.of_many is not None, f"{measure.name} is of two conditions"
     label = measure.label.format(*map(key_name, change))
     for family in comparable(claim, chosen):
-        if any(not {*levels} <= {*family.values(key)} for key, levels in change.items()):
+        there = levels_of(family, claim.varied)
+        if any(not {*levels} <= {*there[key]} for key, levels in change.items()):
             continue
-        cells = {tuple(value_of(c, key) for key in change): c for c in family.cells}
-        kept = sorted(levels for levels in cells if all(map(is_one_of, levels, change.values())))
-        shared = with_common_seeds(*(cells[levels] for levels in kept))
+        kept = sorted(level for level in family if all(map(is_one_of, level, change.values())))
+        shared = with_common_seeds(*(family[level] for level in kept))
         effects, fitted = measure.of_many(dict(zip(kept, shared, strict=True)), criteria)
         yield Compared(label, effects, shared, claim.row["text"], fitted=fitted)
 

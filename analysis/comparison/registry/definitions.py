@@ -184,16 +184,13 @@ class Definition:
 
 @dataclass(frozen=True)
 class Registry:
-    """The claims of a paper. gates: bounds of what evaluations record of the stages, by task."""
+    """A file of claims. gates: bounds of what evaluations record of the stages, by task. claims: in
+    order."""
 
     path: Path
-    title: str
-    paper: str
-    written: str
+    file: RegistryFile
     gates: Mapping[str, Mapping[str, Bound]]
-    changed: tuple[Change, ...]
     claims: tuple[Definition, ...]
-    waiting: Mapping[str, str]
 
     @property
     def is_general(self) -> bool:
@@ -204,7 +201,7 @@ def read_registries(folder: Path = FOLDER) -> list[Registry]:
     """All files of claims, in the order in which they were written, and by name; those of any runs
     last."""
     found = [read_registry(path) for path in sorted(folder.glob("*.yaml"))]
-    return sorted(found, key=lambda registry: (registry.is_general, registry.written))
+    return sorted(found, key=lambda registry: (registry.is_general, registry.file["written"]))
 
 
 def read_registry(path: Path) -> Registry:
@@ -219,13 +216,4 @@ def read_registry(path: Path) -> Registry:
         for question, rows in file["claims"].items()
         for name, row in rows.items()
     ]
-    return Registry(
-        path,
-        file["title"],
-        file["paper"],
-        file["written"],
-        file.get("gates", {}),
-        tuple(file.get("changed", ())),
-        tuple(claims),
-        file.get("waiting", {}),
-    )
+    return Registry(path, file, file.get("gates", {}), tuple(claims))

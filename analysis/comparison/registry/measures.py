@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.equal_kl import Apart, Plane, at_equal_kl, at_equal_quality
+from rlhf_lab_analysis.comparison.equal_kl import at_equal_kl, at_equal_quality
 from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit
 from rlhf_lab_analysis.comparison.stable_rates import (
     seeds_slopes,
@@ -142,7 +142,7 @@ def after_a_quarter(cell: Cell, criteria: Criteria) -> Effects:
     }
 
 
-def of_all(compare: Callable[[Cell, Cell, Plane], dict[int, Apart]]) -> OfTwo:
+def of_all(compare: Callable[[Cell, Cell, str, str], Effects]) -> OfTwo:
     """Mean distance of the frontiers over what both runs have in common: the KL that they were
     evaluated around, or the quality that both reach.
 
@@ -151,10 +151,8 @@ def of_all(compare: Callable[[Cell, Cell, Plane], dict[int, Apart]]) -> OfTwo:
     """
 
     def of_pair(after: Cell, before: Cell, criteria: Criteria) -> Effects:
-        found = compare(after, before, Plane(criteria.quality, criteria.drift))
-        if set(found) != set(seeds_to_pair(after.seeds, before.seeds)):
-            return {}
-        return {seed: one.distance for seed, one in found.items()}
+        found = compare(after, before, criteria.quality, criteria.drift)
+        return found if set(found) == set(seeds_to_pair(after.seeds, before.seeds)) else {}
 
     return of_pair
 
