@@ -42,8 +42,6 @@ from rlhf_lab_analysis.words import UPDATES
 
 TRACKED = Path(__file__).parents[2] / "analysis" / "benchmark" / "collapses.parquet"
 SWEEP = "staleness_rate_nano"
-# What such runs differ in, and what a condition's name may lack.
-RATE = "optim.lr"
 LEADS = (1, 4, 8, 16)
 # The direction that alarms, chosen before any was scored: 1 where high values are thought to come
 # before a collapse, -1 where low ones are.
@@ -169,7 +167,7 @@ def parser() -> argparse.ArgumentParser:
 
 def scored_runs(sources: Sequence[str]) -> list[Run]:
     """The runs that are asked for. Raises UserError if none collapses, or all do."""
-    runs = runs_of(cells(gather(sources or [str(TRACKED)], by=(RATE,))))
+    runs = runs_of(cells(gather(sources or [str(TRACKED)])))
     fallen, stable, _ = outcomes(runs)
     if not fallen or not stable:
         raise UserError(

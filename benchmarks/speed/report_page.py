@@ -40,14 +40,12 @@ FILTERED = """(() => {
   document.body.getBoundingClientRect();
   return (performance.now() - begin) / 1000;
 })()"""
-FORGET = "try { localStorage.clear() } catch {}"
 
 
 def load(tab: Page, path: Path) -> list[float]:
     """Seconds until the HTML is read, until the first chart stands, and to filter by a word; CPU
     seconds of the tab."""
     tab.open(path)
-    tab.run(FORGET)
     times = [float(tab.run(script)) for script in (LOADED, DRAWN, FILTERED)]
     metrics = {one["name"]: one["value"] for one in tab.call("Performance.getMetrics")["metrics"]}
     return [*times, float(metrics["TaskDuration"])]
