@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folders", nargs="+", metavar="RUNS", help="folders of runs, or tables")
     add("--diff", default="", metavar="BASELINE",
-        help="KEY=VALUE or a condition's name (default: the usual one, such as mode=sync)")  # fmt: skip
+        help="KEY=VALUE or a condition's name (default: mode=sync, N=1, ...)")  # fmt: skip
     add("--out", type=Path, help="folder of the figures (RUNS/comparison)")
 
 
