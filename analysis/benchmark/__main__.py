@@ -24,7 +24,7 @@ from rlhf_lab_analysis.benchmark.kept import (
 from rlhf_lab_analysis.benchmark.page import judge, pages
 from rlhf_lab_analysis.benchmark.timeline_picture import write_timeline_picture
 from rlhf_lab_analysis.command import exit_code
-from rlhf_lab_analysis.comparison.registry.planning import core_hours
+from rlhf_lab_analysis.comparison.registry.decisions import core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 
 

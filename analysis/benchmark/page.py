@@ -17,10 +17,15 @@ from rlhf_lab_analysis.benchmark.kept import (
     load_weak,
 )
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
-from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions, decide_all
+from rlhf_lab_analysis.comparison.registry.decisions import (
+    WANTED_POWER,
+    Decision,
+    Decisions,
+    core_hours,
+    decide_all,
+)
 from rlhf_lab_analysis.comparison.registry.definitions import Registry, read_registries
 from rlhf_lab_analysis.comparison.registry.gates import stages_of
-from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER, core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.publication_tables.conditions import Conditions
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
@@ -79,8 +84,8 @@ def verdicts(judged: Judged) -> Iterator[str]:
     yield from ("---", "hide: [toc]", "---", "", "# Every verdict of the benchmark", "")
     yield from (about(judged), "")
     yield from ('<div class="searchable" markdown>', "")
-    for question in dict.fromkeys(one.claim.row["question"] for one in decided):
-        rows = tuple(row(one) for one in decided if one.claim.row["question"] == question)
+    for question in dict.fromkeys(one.claim.question for one in decided):
+        rows = tuple(row(one) for one in decided if one.claim.question == question)
         yield from (f"## {question}", "", *markdown(HEAD, rows), "")
     yield from ("</div>", "")
     if rows := crossed_rows(judged.found, judged.selection, Criteria()):
@@ -118,7 +123,8 @@ def all_results(judged: Judged) -> Iterator[str]:
 def result_lines(tables: Tables, selection: Selection) -> list[str]:
     """Where each condition ends, a table for each sweep."""
     lines, criteria = [], Criteria()
-    shown = TableOptions(metrics=(criteria.quality, "proxy/mean", criteria.drift))
+    metrics = (criteria.quality, "proxy/mean", criteria.drift)
+    shown = TableOptions(metrics=tuple(name for name in metrics if name in tables.versions))
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
         own = Conditions(Selection(selection.only(sweep=sweep).cells, ()), shown.style)
         for table in results(tables, own, shown):
@@ -148,9 +154,7 @@ def row(one: Decision) -> tuple[str, ...]:
 def distinct_text(selection: Selection) -> str:
     """How many different training runs these are: sweeps share conditions, and runs of the same
     settings and seed count once in every comparison."""
-    runs = [
-        (cell.env, cell.setting_items, seeds) for cell in selection.cells for seeds in cell.members
-    ]
+    runs = [(cell.training, seeds) for cell in selection.cells for seeds in cell.members]
     twice = len(runs) - len({*runs})
     if not twice:
         return "No two of them have the same settings and seeds."
@@ -194,7 +198,7 @@ def waiting(found: Sequence[Decisions]) -> list[str]:
     for decisions in found:
         lines += [
             f"- Expected of `{sweep}`, on GPUs: {text}"
-            for sweep, text in decisions.registry.waiting.items()
+            for sweep, text in decisions.registry.file.get("waiting", {}).items()
         ]
     return lines or ["Nothing."]
 
@@ -212,7 +216,11 @@ def stage_lines(judged: Judged) -> Iterator[str]:
     stages = [stage for file in files for one in every for stage in stages_of(file, one)]
     stages.sort(key=lambda stage: (stage.task, stage.model, stage.seed))
     yield from markdown(head, tuple(dict.fromkeys(stage.row for stage in stages)))
-    changes = [f"- {change['date']}: {change['what']}" for file in files for change in file.changed]
+    changes = [
+        f"- {change['date']}: {change['what']}"
+        for file in files
+        for change in file.file.get("changed", [])
+    ]
     yield from ("", "## Changes of the claims after they were written", "", *(changes or ["None."]))
 
 
@@ -223,4 +231,4 @@ def gate_lines(registry: Registry) -> Iterator[str]:
             for key, bound in bounds.items()
             for name, value in bound.items()
         ]
-        yield f"Gates of {task}, of {registry.written}: {', '.join(texts)}."
+        yield f"Gates of {task}, of {registry.file['written']}: {', '.join(texts)}."
