@@ -257,16 +257,16 @@ bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table
 		$(if $(wildcard $(VENV_VLLM)/bin/python),--vllm $(VENV_VLLM)) $(BENCH_OPTIONS)
 
 bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)
-	$(BIN)/python -m benchmarks.speed.sync_async --out $(BENCH)
+	$(BIN)/python -m benchmarks.speed.async_runs sync --out $(BENCH)
 
 bench-load: $(INSTALLED)  ## a run beside 0, 2, 4 and 6 busy processes against its fair share, BENCH_OPTIONS='--spins default' (20 minutes)
 	$(BIN)/python -m benchmarks.speed.beside_load --out $(BENCH)/beside_load.json $(BENCH_OPTIONS)
 
 bench-virtual: $(INSTALLED)  ## how well the clock of mode=virtual predicts real async runs (minutes)
-	$(BIN)/python -m benchmarks.speed.virtual_cluster --out $(BENCH)
+	$(BIN)/python -m benchmarks.speed.async_runs virtual --out $(BENCH)
 
 bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs really take (minutes)
-	$(BIN)/python -m benchmarks.speed.plan --out $(BENCH)
+	$(BIN)/python -m benchmarks.speed.async_runs plan --out $(BENCH)
 
 bench-sweep: $(INSTALLED)  ## what a sweep costs besides its runs, with 1 and 2 workers, and when cut off (minutes)
 	$(BIN)/python -m benchmarks.speed.sweep --out $(BENCH)

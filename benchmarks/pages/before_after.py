@@ -44,10 +44,6 @@ class Change:
     after: float
     kl: float
 
-    @property
-    def size(self) -> float:
-        return self.after - self.before
-
 
 def changes_of(tables: Tables, cell: Cell, seed: int) -> list[Change]:
     """The changes of a run on each set of prompts, and in training: from the first to the last
@@ -89,15 +85,17 @@ def rows_of(changes: Sequence[Change]) -> list[list[str]]:
     for change in changes:
         groups.setdefault((change.condition, change.prompts_of), []).append(change)
     rows = []
-    for names, own in groups.items():
-        for one in sorted(own, key=lambda one: one.seed):
-            scores = (f"{one.before:.3f}", f"{one.after:.3f}", f"{one.size:+.3f}")
+    for names, group in groups.items():
+        own = sorted(group, key=lambda one: one.seed)
+        for one in own:
+            scores = (f"{one.before:.3f}", f"{one.after:.3f}", f"{one.after - one.before:+.3f}")
             rows.append([*names, str(one.seed), str(one.prompts), *scores, f"{one.kl:.2f}"])
         if len(own) > 1:
-            means = [
-                mean_text({one.seed: getattr(one, name) for one in own}, 3)
-                for name in ("before", "after", "size")
-            ]
+            columns = zip(
+                *((one.before, one.after, one.after - one.before) for one in own), strict=True
+            )
+            seeds = [one.seed for one in own]
+            means = [mean_text(dict(zip(seeds, values, strict=True)), 3) for values in columns]
             rows.append([*names, "mean [95% t]", "", *means, ""])
     return rows
 

@@ -1,7 +1,6 @@
 """Compare the speed of rlhf_lab and TRL's trainers on this machine, and time the parts of a round.
 
-python -m benchmarks.speed.against_trl [--out FOLDER] [--repeats 5] [--quick]
-      [--docs docs/speed.md]
+python -m benchmarks.speed.against_trl [--out FOLDER] [--quick] [--docs docs/speed.md]
 
 Both sides get the same model folder, prompts, reward, lengths, K, updates and cores; each runs in
 its own process, in turns. docs/speed.md lists what is equal and what differs. `make bench` creates
@@ -14,32 +13,23 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.inputs import (
-    MODELS,
-    Size,
-    make_model,
-    make_prompts,
-    sizes_on,
-    specs_of,
-)
-from benchmarks.speed.other_load import busy_note
-from benchmarks.speed.program import in_turns
-from benchmarks.speed.result_tables import TRL, part_table, run_table, training_table
-from benchmarks.speed.spec import ALGORITHMS, Spec, Timed
+from benchmarks.speed.inputs import make_model, make_prompts
+from benchmarks.speed.program import busy_note, in_turns
+from benchmarks.speed.result_tables import OURS, TRL, part_table, run_table, training_table
+from benchmarks.speed.spec import SIZES, Spec, Timed
 from benchmarks.speed.timed_runs import ours, python_of, run_module, theirs
+from rlhf_lab.models.devices import multiplies_bfloat16
 from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.markdown import publish, split_at_markers
 
-# A spec and a new folder for whatever the run leaves.
-Side = Callable[[Spec, Path], Timed]
+MODELS = sorted({size.model for sizes in SIZES.values() for size in sizes})
 
 
 @dataclass
@@ -53,9 +43,28 @@ class Found:
     note: str = ""
 
 
-def timed(side: Side, spec: Spec, name: str, folder: Path, console: Console, repeat: int) -> Timed:
+def specs_of(given: argparse.Namespace) -> list[Spec]:
+    """The settings that are measured: those that the device has kernels for."""
+    has_half = given.device != "cpu" or multiplies_bfloat16()
+    return [
+        replace(
+            size,
+            algorithm=algorithm,
+            folder=str(given.out.absolute()),
+            updates=2 if given.quick else size.updates,
+        )
+        for size, algorithms in SIZES[given.device].items()
+        if size.model in given.models and (has_half or size.dtype != "bfloat16")
+        for algorithm in algorithms
+    ]
+
+
+def timed(
+    side: Callable[[Spec, Path], Timed], spec: Spec, name: str, console: Console, repeat: int
+) -> Timed:
     """One run of a side, with a line of what it did."""
-    found = side(spec, folder / f"{spec.name} {name} {repeat}".replace(" ", "-"))
+    folder = f"{spec.name} {name} {repeat}".replace(" ", "-")
+    found = side(spec, Path(spec.folder, "runs", folder))
     console.print(
         f"{spec.name}, {name}, repeat {repeat + 1}: {found.completions_per_second:.1f} "
         f"completions/s in {found.seconds:.1f} s"
@@ -63,14 +72,14 @@ def timed(side: Side, spec: Spec, name: str, folder: Path, console: Console, rep
     return found
 
 
-def parts_of(spec: Spec, size: Size, vllm: Path | None, folder: Path) -> dict[str, Any]:
+def parts_of(spec: Spec, vllm: Path | None) -> dict[str, Any]:
     """The parts of a round of our side, and vLLM's generation where there is an environment."""
+    folder = Path(spec.folder, spec.label)
     found = run_module(spec, Path(sys.executable), "benchmarks.speed.round_parts", folder / "parts")
     # Its kernels for CPUs do not take the width of the nano models' heads.
-    if vllm is not None and size.model == "smollm2_135m":
-        run = run_module(
-            spec, vllm / "bin" / "python", "benchmarks.speed.vllm_side", folder / "vllm"
-        )
+    if vllm is not None and spec.model == "smollm2_135m":
+        python = vllm / "bin" / "python"
+        run = run_module(spec, python, "benchmarks.speed.vllm_side", folder / "vllm")
         amounts = {"tokens": run["tokens"]}
         part = {"name": "generation, vLLM", "seconds": run["seconds"], "amounts": amounts}
         found["parts"].insert(2, part)
@@ -95,76 +104,58 @@ def caption(found: Found) -> str:
 
 def measure_all(given: argparse.Namespace, console: Console) -> Found:
     """Make the inputs and run everything."""
-    trl, out = python_of(given.trl), given.out.absolute()
-    sides: dict[str, Side] = {
-        "rlhf_lab sync": partial(ours, "sync"),
+    sides: dict[str, Callable[[Spec, Path], Timed]] = {
+        OURS: partial(ours, "sync"),
         "rlhf_lab async": partial(ours, "async"),
-        TRL: partial(theirs, trl),
+        TRL: partial(theirs, python_of(given.trl)),
     }
-    sizes = [size for size in sizes_on(given.device) if size.model in (given.models or MODELS)]
-    whole = [
-        [spec for spec in specs if spec.algorithm in given.algorithms]
-        for specs in (specs_of(s, out, given.device, given.threads, given.quick) for s in sizes)
-    ]
-    found = Found([spec for own in whole for spec in own], note=busy_note())
+    found = Found(specs_of(given), note=busy_note())
     console.print(found.note)
-    if not found.specs:
-        raise UserError(
-            f"--algorithms={' '.join(given.algorithms)}: none of the models is measured with "
-            "these; pass grpo"
-        )
     make_prompts(found.specs)
-    for size, own in zip(sizes, whole, strict=True):
-        if not own:
-            continue
-        make_model(size.model, Path(own[0].model), console)
-        found.parts[size.label] = parts_of(own[0], size, given.vllm, out / size.label)
-        repeats = min(given.repeats, size.most_repeats)
-        for spec in own:
-            own_sides = {
-                name: partial(timed, side, spec, name, out / "runs", console)
-                for name, side in sides.items()
-            }
-            found.runs[spec.name] = in_turns(own_sides, repeats)
+    for spec in found.specs:
+        if spec.label not in found.parts:
+            make_model(spec, console)
+            found.parts[spec.label] = parts_of(spec, given.vllm)
+        own = {name: partial(timed, side, spec, name, console) for name, side in sides.items()}
+        found.runs[spec.name] = in_turns(own, 1 if given.quick else spec.repeats)
     return found
 
 
-def report(found: Found, out: Path, page: Path | None, console: Console) -> None:
+def report(found: Found, given: argparse.Namespace, console: Console) -> None:
     """Keep what was measured as JSON, print the tables, and write them into the page."""
-    record = {**asdict(found), "provenance": provenance()}
-    (out / "bench.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+    path, record = given.out / "bench.json", {**asdict(found), "provenance": provenance()}
+    path.write_text(json.dumps(record, indent=1), encoding="utf-8")
     tables = [
         run_table(found.specs, found.runs),
         training_table(found.specs, found.runs, found.parts),
         part_table(found.parts),
     ]
-    publish(caption(found), (), tables, page, console)
-    console.print(f"wrote {out / 'bench.json'}")
+    publish(caption(found), (), tables, given.docs, console)
+    console.print(f"wrote {path}")
 
 
 def run(given: argparse.Namespace, console: Console) -> None:
     """Measure, and report; a page that cannot be written is refused first."""
     if given.docs:
         split_at_markers(given.docs)
-    report(measure_all(given, console), given.out, given.docs, console)
+    report(measure_all(given, console), given, console)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; exit code 2 if something that is needed is missing."""
+def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="rlhf_lab against TRL, side by side.")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"))
     parser.add_argument("--trl", type=Path, default=Path(".venv-oracle"), help="TRL's environment")
     parser.add_argument("--vllm", type=Path, help="an environment with vLLM; none: not measured")
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a trial: one repeat of two updates")
-    parser.add_argument("--models", nargs="+", choices=MODELS)
-    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--threads", type=int, default=2, help="cores of each side")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--device", choices=tuple(SIZES), default="cpu")
     parser.add_argument("--docs", type=Path, help="Markdown page whose marked tables are rewritten")
-    given = parser.parse_args(arguments)
-    if given.quick:
-        given.repeats = 1
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; exit code 2 if something that is needed is missing."""
+    given = arguments_of(arguments)
     return exit_code("bench", lambda: run(given, Console(quiet=False)))
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,120 +36,99 @@ from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
-from rlhf_lab.types.data import Batch, Weights
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.rollouts import Chunk
-from rlhf_lab.types.samples import Example, Group, Prompt
+from rlhf_lab.types.samples import Example, Prompt
 
 TRIALS = 5
+GENERATE = "generation, transformers.generate"
 
 
-@dataclass(frozen=True)
-class Part:
-    """seconds: median of the trials. amounts: what was done in them, by unit."""
-
-    name: str
-    seconds: float
-    amounts: dict[str, float]
-
-    def per_second(self, unit: str) -> float:
-        return self.amounts[unit] / self.seconds
+def chunk_of(spec: Spec, tokenizer: Any) -> Chunk:
+    """The first prompts of the spec, as a policy reads them."""
+    prompts = [
+        Prompt(
+            n, tuple(tokenizer(text, add_special_tokens=False)["input_ids"]), Example("", "", "")
+        )
+        for n, text in enumerate(spec.queries()[: spec.groups])
+    ]
+    return Chunk(0, 0, tuple(prompts), spec.group_size)
 
 
 class Bench:
-    """A model, the first prompts of the spec, and one round that it has written for them."""
+    """A model, the first prompts of the spec, and a round that it has written for them."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.model, self.tokenizer = load_policy(
-            PretrainedModel("bench", spec.model, spec.dtype), None, spec.seed
-        )
+        origin = PretrainedModel("bench", str(spec.model_folder), spec.dtype)
+        self.model, self.tokenizer = load_policy(origin, None, spec.seed)
         self.model.to(spec.device)
         self.weights = Weights(0, dict(self.model.named_parameters()))
-        self.chunk = Chunk(0, 0, self.prompts(), spec.group_size)
+        self.weight_bytes = sum(tensor.nbytes for tensor in self.weights.state.values())
+        self.chunk = chunk_of(spec, self.tokenizer)
         sampling = HFSampling(
             temperature=spec.temperature, chunk_groups=spec.groups, threads=spec.threads
         )
         key = functools.partial(uniforms, stable_hash(spec.seed, "bench"))
         self.generator = HFGenerator(self.model, self.tokenizer, sampling, spec.max_new_tokens, key)
-        self.groups: Sequence[Group] = self.generator.generate(self.weights, self.chunk)
-        self.batch: Batch = collate(self.groups, self.tokenizer.pad_token_id)
+        self.groups = self.generator.generate(self.weights, self.chunk)
 
-    def prompts(self) -> tuple[Prompt, ...]:
-        """As a policy reads them."""
-        texts = self.spec.queries()[: self.spec.groups]
-        read = (self.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts)
-        return tuple(
-            Prompt(number, tuple(tokens), Example(str(number), text, ""))
-            for number, (text, tokens) in enumerate(zip(texts, read, strict=True))
-        )
+    def part(self, name: str, action: Callable[[], object], **amounts: float) -> dict[str, Any]:
+        """Median seconds of the trials, and what was done in them, by unit."""
+        seconds = median(seconds_of(action, TRIALS, self.spec.device))
+        return {"name": name, "seconds": seconds, "amounts": amounts}
 
-    def clocked(self, name: str, action: Callable[[], object], **amounts: float) -> Part:
-        return Part(name, median(seconds_of(action, TRIALS, self.spec.device)), amounts)
-
-    def generation(self) -> Part:
-        def write() -> None:
-            self.groups = self.generator.generate(self.weights, self.chunk)
-
-        tokens = sum(len(sample.tokens) for group in self.groups for sample in group.samples)
-        return self.clocked("generation, generator=hf", write, tokens=tokens)
-
-    def transformers(self) -> Part:
-        """transformers.generate, as TRL calls it."""
+    def generation(self) -> list[dict[str, Any]]:
+        """By transformers.generate, as TRL calls it, and by ours."""
         spec, counts = self.spec, list[int]()
-        pad = self.tokenizer.pad_token_id
+        sizes = {"temperature": spec.temperature, "max_new_tokens": spec.max_new_tokens}
 
         def write() -> None:
-            sizes = {"temperature": spec.temperature, "max_new_tokens": spec.max_new_tokens}
-            counts.append(generate_chunk(self.model, self.tokenizer, self.chunk, pad, **sizes))
+            counts.append(generate_chunk(self.model, self.tokenizer, self.chunk, **sizes))
 
-        part = self.clocked("generation, transformers.generate", write)
-        return Part(part.name, part.seconds, {"tokens": median(counts[1:])})
+        theirs = self.part(GENERATE, write)
+        theirs["amounts"]["tokens"] = median(counts[1:])
+        tokens = sum(len(sample.tokens) for group in self.groups for sample in group.samples)
+        own = functools.partial(self.generator.generate, self.weights, self.chunk)
+        return [theirs, self.part("generation, generator=hf", own, tokens=tokens)]
 
-    def reading(self) -> Part:
+    def reading(self) -> dict[str, Any]:
+        batch = collate(self.groups, self.tokenizer.pad_token_id)
+
         def read() -> None:
-            with torch.inference_mode():
-                for part in micro_batches(self.batch, self.spec.micro_rows):
-                    response_output(self.model, to_device(part, self.model.device), 1.0)
+            for part in micro_batches(batch, self.spec.micro_rows):
+                response_output(self.model, to_device(part, self.model.device), 1.0)
 
-        tokens = int(self.batch.prompt_mask_BS.sum() + self.batch.mask_BT.sum())
-        return self.clocked("log-probs, forward", read, rows=len(self.batch), tokens=tokens)
+        tokens = int(batch.prompt_mask_BS.sum() + batch.mask_BT.sum())
+        return self.part("log-probs, forward", read, rows=len(batch), tokens=tokens)
 
-    def scoring(self) -> Part:
+    def scoring(self) -> dict[str, Any]:
         # Made on the CPU, where the head's weights are drawn.
         model = reward_model_from(self.model.to("cpu"), self.spec.seed).to(self.spec.device)
         rows = [[*g.prompt.tokens, *s.tokens] for g in self.groups for s in g.samples]
-
-        def score() -> None:
-            with torch.inference_mode():
-                scores_of(model, rows, self.spec.micro_rows)
-
-        found = self.clocked("reward model, scoring", score, rows=len(rows))
+        score = functools.partial(scores_of, model, rows, self.spec.micro_rows)
+        found = self.part("reward model, scoring", score, rows=len(rows))
         self.model.to(self.spec.device)
         return found
 
-    def syncing(self) -> Part:
+    def syncing(self) -> dict[str, Any]:
         shared = SharedWeights(self.weights.state, 2)
 
         def sync() -> None:
             shared.write(self.weights)
             shared.read(0)
 
-        return self.clocked("weight sync, write and read", sync, bytes=size_of(self.weights))
+        return self.part("weight sync, write and read", sync, bytes=self.weight_bytes)
 
-    def checkpoint(self) -> Part:
+    def checkpoint(self) -> dict[str, Any]:
         state = self.weights.state
         moments = {f"{k}/{m}": torch.zeros_like(t) for k, t in state.items() for m in "mv"}
         snapshot = Snapshot(1, {1: Weights(1, state)}, moments, {}, [], {})
         with tempfile.TemporaryDirectory() as folder:
             kept = Checkpoints(Path(folder, "checkpoints"), CheckpointOptions(keep=1))
-            size = 3 * size_of(self.weights)
-            return self.clocked("checkpoint, write", lambda: kept.save(snapshot), bytes=size)
-
-
-def size_of(weights: Weights) -> int:
-    """Bytes of a version."""
-    return sum(tensor.nbytes for tensor in weights.state.values())
+            save = functools.partial(kept.save, snapshot)
+            return self.part("checkpoint, write", save, bytes=3 * self.weight_bytes)
 
 
 def parts_of(spec: Spec) -> dict[str, Any]:
@@ -157,20 +136,15 @@ def parts_of(spec: Spec) -> dict[str, Any]:
     keep_freed_memory()
     torch.set_num_threads(spec.threads)
     bench = Bench(spec)
+    with torch.inference_mode():
+        found = [*bench.generation(), bench.reading(), bench.scoring()]
     with torch.no_grad():
-        found = [
-            bench.transformers(),
-            bench.generation(),
-            bench.reading(),
-            bench.scoring(),
-            bench.syncing(),
-            bench.checkpoint(),
-        ]
+        found += [bench.syncing(), bench.checkpoint()]
     return {
-        "parts": [asdict(part) for part in found],
+        "parts": found,
         "rows": spec.rows,
         "parameters": num_parameters(bench.model),
-        "weight_bytes": size_of(bench.weights),
+        "weight_bytes": bench.weight_bytes,
         "limits": asdict(measure_limits(spec.device, bench.model.dtype)),
     }
 

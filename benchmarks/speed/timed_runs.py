@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.program import command
-from benchmarks.speed.spec import Spec, Timed
+from benchmarks.speed.spec import Spec, Timed, save
 from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.types.errors import UserError
@@ -22,35 +22,30 @@ AHEAD = {"sync": 0, "async": 1}
 MICRO_TOKENS = {"cpu": 2048, "cuda": 32768}
 # Half precision with float32 masters.
 ENGINE = {"float32": (), "bfloat16": ("engine=fsdp", "engine.dtype=bfloat16")}
-# KL to the start is measured on so many where the algorithm does not ask for it, as TRL's do not.
-REFERENCE_GROUPS = 4
-KL_OPTION = {"grpo": "algo.kl_coef", "rloo": "algo.kl_coef", "online_dpo": "algo.beta"}
+REWARD = "benchmarks.speed.reward.reward"
 
 
 def options(spec: Spec, mode: str, folder: Path) -> list[str]:
-    """The options of our side: those of the spec, and nothing evaluated, saved or probed."""
+    """The options of our side: those of the spec, and nothing evaluated, saved or probed. KL to the
+    start is measured on four groups where the algorithm does not ask for it, as TRL's do not."""
     threads = spec.threads if mode == "sync" else max(1, spec.threads // 2)
     updates = spec.warm_up + spec.updates + AHEAD[mode]
+    pull = "algo.beta" if spec.algorithm == "online_dpo" else "algo.kl_coef"
     return [
-        *("task=tldr", f"task.path={spec.prompts}", "model=pretrained"),
-        *(f"task.max_prompt_tokens={spec.max_prompt_tokens}", f"model.path={spec.model}"),
-        *(f"model.dtype={spec.dtype}", f"mode={mode}", f"seed={spec.seed}"),
-        *("reward=function", "reward.path=benchmarks.speed.reward.reward"),
-        *("reward@judge=function", "judge.path=benchmarks.speed.reward.reward"),
-        *(f"algo={spec.algorithm}", f"{KL_OPTION[spec.algorithm]}={spec.kl_coef}"),
-        *(f"run.updates={updates}", f"run.groups_per_update={spec.groups}"),
-        *(f"run.group_size={spec.group_size}", "run.updates_per_round=1", "run.passes=1"),
-        *(
-            f"generator.max_new_tokens={spec.max_new_tokens}",
-            f"engine.micro_rows={spec.micro_rows}",
-            f"engine.micro_tokens={MICRO_TOKENS[spec.device]}",
-        ),
-        *ENGINE[spec.dtype],
+        *("task=tldr", f"task.path={spec.prompts_folder}"),
+        *("model=pretrained", f"model.path={spec.model_folder}", f"model.dtype={spec.dtype}"),
+        *(f"task.max_prompt_tokens={spec.max_prompt_tokens}", f"mode={mode}", f"seed={spec.seed}"),
+        *("reward=function", f"reward.path={REWARD}"),
+        *("reward@judge=function", f"judge.path={REWARD}"),
+        *(f"algo={spec.algorithm}", f"{pull}={spec.kl_coef}", f"run.updates={updates}"),
+        *(f"run.groups_per_update={spec.groups}", f"run.group_size={spec.group_size}"),
+        *("run.updates_per_round=1", "run.passes=1", *ENGINE[spec.dtype]),
+        *(f"engine.micro_rows={spec.micro_rows}", f"engine.threads={threads}"),
+        f"engine.micro_tokens={MICRO_TOKENS[spec.device]}",
+        *(f"generator.max_new_tokens={spec.max_new_tokens}", f"generator.threads={threads}"),
         *(f"generator.chunk_groups={spec.groups}", f"generator.temperature={spec.temperature}"),
-        *(f"generator.threads={threads}", f"engine.threads={threads}"),
-        *(f"optim.lr={spec.learning_rate}", "optim.schedule=constant"),
-        *("eval=none", "checkpoint=none", "tracker.probe_groups=0"),
-        f"tracker.reference_groups={REFERENCE_GROUPS}",
+        *(f"optim.lr={spec.learning_rate}", "optim.schedule=constant", "eval=none"),
+        *("checkpoint=none", "tracker.probe_groups=0", "tracker.reference_groups=4"),
         *(f"output.dir={folder}", "output.quiet=true"),
     ]
 
@@ -89,7 +84,7 @@ def theirs(python: Path, spec: Spec, folder: Path) -> Timed:
 def run_module(spec: Spec, python: Path, module: str, folder: Path) -> dict[str, Any]:
     """The JSON on the last line that a module of this package prints for a spec."""
     folder.mkdir(parents=True, exist_ok=True)
-    spec.save(folder / "spec.json")
+    save(spec, folder / "spec.json")
     output = output_of([str(python), "-m", module, str(folder / "spec.json")], spec)
     found: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     return found
@@ -99,7 +94,7 @@ def output_of(words: Sequence[str], spec: Spec) -> str:
     """The standard output of a command. Raises RuntimeError with all its output if it fails."""
     environment = {
         **os.environ,
-        # Whoever takes a GPU where there is one must not find it in a comparison of CPUs.
+        # What takes a GPU where there is one must not find it in a comparison of CPUs.
         **({"CUDA_VISIBLE_DEVICES": ""} if spec.device == "cpu" else {}),
         "OMP_NUM_THREADS": str(spec.threads),
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),

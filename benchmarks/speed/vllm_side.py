@@ -13,28 +13,17 @@ from benchmarks.speed.clock import seconds_of
 from benchmarks.speed.spec import Spec, answer
 
 TRIALS = 5
-# Of the device's memory: the trainer of a real run needs the rest.
-GPU_SHARE = 0.4
-
-
-def prompts_of(spec: Spec) -> list[dict[str, Any]]:
-    """The first prompts of the spec's file as tokens."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(spec.model)
-    return [
-        {"prompt_token_ids": tokenizer(text, add_special_tokens=False)["input_ids"]}
-        for text in spec.queries()[: spec.groups]
-    ]
 
 
 def measure_vllm(spec: Spec) -> dict[str, float]:
     """Generate the round a few times; the first is not counted."""
+    from transformers import AutoTokenizer
     from vllm import LLM, SamplingParams
 
-    given: dict[str, Any] = {"gpu_memory_utilization": GPU_SHARE} if spec.device == "cuda" else {}
+    # Of the device's memory: the trainer of a real run needs the rest.
+    given: dict[str, Any] = {"gpu_memory_utilization": 0.4} if spec.device == "cuda" else {}
     model = LLM(
-        model=spec.model,
+        model=str(spec.model_folder),
         dtype=spec.dtype,
         seed=spec.seed,
         enforce_eager=spec.device == "cpu",
@@ -46,7 +35,9 @@ def measure_vllm(spec: Spec) -> dict[str, float]:
     sampling = SamplingParams(
         n=spec.group_size, temperature=spec.temperature, max_tokens=spec.max_new_tokens
     )
-    prompts = prompts_of(spec)
+    tokenizer = AutoTokenizer.from_pretrained(spec.model_folder)
+    read = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in spec.queries()]
+    prompts = [{"prompt_token_ids": tokens} for tokens in read[: spec.groups]]
     tokens: list[int] = []
 
     def generate() -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from benchmarks.speed import (
     against_trl,
     device_limits,
     inputs,
-    other_load,
+    program,
     round_parts,
     timed_runs,
     trl_side,
@@ -23,16 +24,10 @@ from benchmarks.speed import (
 from benchmarks.speed.clock import Spread, seconds_of
 from benchmarks.speed.device_limits import Limits
 from benchmarks.speed.inputs import write_prompts
-from benchmarks.speed.result_tables import (
-    GENERATE,
-    TRL,
-    part_rows,
-    run_table,
-    speed_up,
-    training_table,
-)
+from benchmarks.speed.result_tables import TRL, part_rows, run_table, speed_up, training_table
 from benchmarks.speed.reward import Counted, reward, share_of_vowels
-from benchmarks.speed.spec import Spec, Timed, load
+from benchmarks.speed.round_parts import GENERATE
+from benchmarks.speed.spec import Spec, Timed, answer, save
 from benchmarks.speed.timed_runs import options, python_of, time_between
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_policy, save_policy
@@ -45,21 +40,7 @@ from rlhf_lab_analysis import markdown
 from tests.support.examples import call
 
 PAGE = f"# Title\n\n{markdown.BEGIN}\nan earlier table\n{markdown.END}\n\nThe rest.\n"
-SPEC = Spec(
-    name="nano_m grpo",
-    model="models/nano_m",
-    prompts="prompts",
-    algorithm="grpo",
-    groups=8,
-    group_size=4,
-    max_prompt_tokens=64,
-    max_new_tokens=32,
-    micro_rows=16,
-    warm_up=1,
-    updates=2,
-    threads=2,
-    kl_coef=0.0,
-)
+SPEC = Spec("nano_m", 32, 64, 32, 16, updates=2, repeats=1)
 
 
 def test_the_median_is_told_with_the_smallest_and_the_largest() -> None:
@@ -116,8 +97,9 @@ def test_a_part_is_told_with_its_ratio_and_its_share_of_the_limit() -> None:
         "rows": 10,
         "parameters": 1_000_000,
         "weight_bytes": 4_000_000,
+        "limits": {"bandwidth": 8e9, "flops": 6e9},
     }
-    rows = part_rows("nano", found, Limits(bandwidth=8e9, flops=6e9))
+    rows = part_rows("nano", found)
     # At most 10 * 8e9 / 4e6 = 20,000 tokens/s decoded, and 3,000 tokens/s read.
     assert [row[2:] for row in rows] == [
         ["2000.0", "500 tokens/s", "1.00", "2.5% of memory"],
@@ -127,27 +109,13 @@ def test_a_part_is_told_with_its_ratio_and_its_share_of_the_limit() -> None:
     ]
 
 
-def test_a_spec_crosses_between_the_environments_unchanged(tmp_path: Path) -> None:
-    SPEC.save(tmp_path / "spec.json")
-    assert load(tmp_path / "spec.json") == SPEC
-    given = json.loads((tmp_path / "spec.json").read_text())
-    (tmp_path / "spec.json").write_text(json.dumps({**given, "threds": 2}))
-    with pytest.raises(ValueError, match="threds"):
-        load(tmp_path / "spec.json")
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"algorithm": "ppo"}, "algorithm=ppo"),
-        ({"updates": 0}, "updates=0"),
-        ({"group_size": 1}, "group_size=1"),
-        ({"algorithm": "online_dpo"}, "group_size=4: TRL's online DPO draws 2"),
-    ],
-)
-def test_a_spec_that_no_side_can_follow_is_refused(change: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        replace(SPEC, **change)
+def test_a_spec_crosses_between_the_environments_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(SPEC, tmp_path / "spec.json")
+    monkeypatch.setattr(sys, "argv", ["side", str(tmp_path / "spec.json")])
+    assert answer(asdict) == 0
+    assert Spec(**json.loads(capsys.readouterr().out)) == SPEC
 
 
 def test_both_sides_are_rewarded_alike_and_tokens_are_counted_to_the_end_token() -> None:
@@ -181,7 +149,6 @@ def test_warm_up_and_what_async_trains_on_at_its_end_are_not_timed() -> None:
     assert found == Timed(4.0, 64, 200, trained_tokens=600, update_seconds=1.0)
     assert found.completions_per_second == 16
     assert found.tokens_per_second == 50
-    assert found.trained_per_second == 600
 
 
 def test_trl_is_timed_from_the_end_of_its_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,20 +158,22 @@ def test_trl_is_timed_from_the_end_of_its_warm_up(monkeypatch: pytest.MonkeyPatc
     watch = trl_side.Watch(2, counted)
     for step in (1, 2, 3):
         counted(completions=["a"] * 8, completion_ids=[[5, 1]] * 8)
-        watch.step_ended(step)
-    watch.mark()
+        watch.on_step_end(None, SimpleNamespace(global_step=step), None)
+    watch.on_train_end(None, None, None)
     assert watch.timed == Timed(4.0, 8, 16)
 
 
 def test_trl_makes_an_update_of_as_many_rows_as_we_do() -> None:
-    given = trl_side.grouped(SPEC)
+    given = trl_side.arguments(SPEC, "")
     rows = given["per_device_train_batch_size"] * given["gradient_accumulation_steps"]
     assert rows == SPEC.rows == 32
-    whole = trl_side.grouped(replace(SPEC, micro_rows=64))
+    whole = trl_side.arguments(replace(SPEC, micro_rows=64), "")
     assert (whole["per_device_train_batch_size"], whole["gradient_accumulation_steps"]) == (32, 1)
-    pairs = replace(SPEC, algorithm="online_dpo", group_size=2, kl_coef=0.1)
-    assert trl_side.paired(pairs)["per_device_train_batch_size"] == pairs.groups
-    assert trl_side.common(SPEC, "")["max_steps"] == 3
+    pairs = replace(SPEC, algorithm="online_dpo")
+    given = trl_side.arguments(pairs, "")
+    assert given["per_device_train_batch_size"] == pairs.groups == 16
+    assert given["gradient_accumulation_steps"] == 1
+    assert given["max_steps"] == 3
 
 
 @pytest.mark.parametrize(("mode", "updates", "threads"), [("sync", 3, 2), ("async", 4, 1)])
@@ -246,22 +215,14 @@ def test_the_command_says_what_is_missing_and_exits_with_2(
     assert "--docs=" in capsys.readouterr().err
 
 
-def test_an_algorithm_that_no_model_is_measured_with_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(against_trl, "python_of", lambda folder: folder)
-    given = ["--models", "smollm2_135m", "--algorithms", "rloo", "--out", str(tmp_path)]
-    assert against_trl.main(given) == 2
-    assert "--algorithms=rloo" in capsys.readouterr().err
-
-
 def test_a_failed_run_ends_the_benchmark_with_what_it_said(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"No module named benchmarks\.absent"):
         timed_runs.run_module(SPEC, Path(sys.executable), "benchmarks.absent", tmp_path)
 
 
 def test_every_side_is_offered_as_many_prompts_as_it_reads(tmp_path: Path) -> None:
-    specs = inputs.specs_of(inputs.NANO, tmp_path, "cpu", 2, is_quick=False)
+    given = ["--models", "nano_m", "--out", str(tmp_path)]
+    specs = against_trl.specs_of(against_trl.arguments_of(given))
     inputs.make_prompts(specs)
     rows = (tmp_path / "prompts" / "train.jsonl").read_text().splitlines()
     # Online DPO has 64 pairs an update; one of warm-up, 8 timed, and one more of async.
@@ -302,7 +263,8 @@ def test_the_tables_have_a_row_for_each_side_and_the_share_of_training() -> None
 def test_the_page_gets_the_tables_and_the_record_every_run(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE)
-    against_trl.report(found_of(PARTS), tmp_path, page, Console(quiet=True))
+    given = against_trl.arguments_of(["--out", str(tmp_path), "--docs", str(page)])
+    against_trl.report(found_of(PARTS), given, Console(quiet=True))
     text = page.read_text()
     assert text.startswith("# Title\n") and text.endswith("\n\nThe rest.\n")
     assert "an earlier table" not in text
@@ -317,16 +279,11 @@ def tiny(folder: Path) -> Spec:
     """A spec over a model of 4k parameters that was never trained."""
     task = TldrNano()
     shape = ScratchModel("tiny", hidden_size=8, num_layers=1, num_heads=1)
-    save_policy(*load_policy(shape, task.tokenizer(), 1), folder / "model")
-    write_prompts(folder / "prompts", [("r/advice post : i was hurt . tl;dr :", " hurt .")] * 8)
-    return replace(
-        SPEC,
-        model=str(folder / "model"),
-        prompts=str(folder / "prompts"),
-        groups=2,
-        max_new_tokens=4,
-        threads=1,
-    )
+    spec = replace(SPEC, folder=str(folder), rows=8, max_new_tokens=4, threads=1)
+    save_policy(*load_policy(shape, task.tokenizer(), 1), spec.model_folder)
+    rows = [("r/advice post : i was hurt . tl;dr :", " hurt .")] * 8
+    write_prompts(spec.prompts_folder, rows)
+    return spec
 
 
 def test_every_part_of_a_round_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,19 +315,10 @@ def test_our_side_runs_and_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.seconds > found.update_seconds > 0
 
 
-def test_a_busy_machine_is_noted_with_the_results(tmp_path: Path) -> None:
-    stat = tmp_path / "stat"
-    stat.write_text(
-        "cpu  9 9 9 9 9 9 9 9\ncpu0 10 0 10 100 0 0 0 0\ncpu1 0 0 0 50 50 0 0 0\nintr 1\n"
-    )
-    before = other_load.counts(stat.read_text())
-    assert before == [[10, 0, 10, 100, 0, 0, 0, 0], [0, 0, 0, 50, 50, 0, 0, 0]]
-    # One core worked for 30 of 40 ticks, the other for none of 20.
-    after = [[30, 0, 20, 110, 0, 0, 0, 0], [0, 0, 0, 60, 60, 0, 0, 0]]
-    assert other_load.busy_between(before, after) == pytest.approx(0.75)
-    assert other_load.busy_between(before, before) == 0.0
-    assert other_load.busy_note(0.0, tmp_path / "absent") == ""
-    assert other_load.note(0.1, 2) == ""
-    assert "other work held 0.8 of 2 cores" in other_load.note(0.75, 2)
-    found = against_trl.Found([SPEC], note=other_load.note(0.75, 2))
+def test_a_busy_machine_is_noted_with_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (0.1, 9.0, 9.0))
+    assert program.busy_note() == ""
+    monkeypatch.setattr("os.getloadavg", lambda: (0.8, 0.0, 0.0))
+    assert "other work held 0.8 of" in program.busy_note()
+    found = against_trl.Found([SPEC], note=program.busy_note())
     assert "are not to be trusted" in against_trl.caption(found)
