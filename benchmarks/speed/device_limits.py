@@ -1,8 +1,7 @@
 """Measure a device's best bandwidth and arithmetic, as limits for the phases of a round.
 
-Decoding a step reads every weight once, whatever the rows, so memory bandwidth bounds it; reading
-and training do 2 and 6 operations per parameter and token (arXiv:2001.08361, section 2.1), so
-arithmetic bounds them. The key-value cache and attention over the context are left out of both.
+Training does 6 operations per parameter and token (arXiv:2001.08361, section 2.1), so arithmetic
+bounds it. Attention over the context is left out.
 """
 
 from __future__ import annotations
@@ -27,17 +26,9 @@ class Limits:
     bandwidth: float
     flops: float
 
-    def decoding(self, weight_bytes: int, rows: int) -> float:
-        """Most tokens a second of `rows` rows that are decoded together."""
-        return rows * self.bandwidth / weight_bytes
-
     def training(self, parameters: int) -> float:
         """Most tokens a second that can be trained on."""
         return self.flops / (6 * parameters)
-
-    def reading(self, parameters: int) -> float:
-        """Most tokens a second of a forward pass."""
-        return self.flops / (2 * parameters)
 
 
 def measure_limits(device: str, dtype: torch.dtype, is_small: bool = False) -> Limits:

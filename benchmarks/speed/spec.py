@@ -4,11 +4,8 @@ so that it is importable in either environment."""
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 # TRL's own default each: no reference for GRPO, and the usual pull for the others.
 KL = {"grpo": 0.0, "rloo": 0.05, "online_dpo": 0.1}
@@ -42,13 +39,10 @@ class Spec:
     seed: int = 1
 
     @property
-    def label(self) -> str:
-        """Model and type: one for each size."""
-        return self.model if self.dtype == "float32" else f"{self.model}-{self.dtype}"
-
-    @property
     def name(self) -> str:
-        return f"{self.label} {self.algorithm}"
+        """Model, type and algorithm."""
+        dtype = "" if self.dtype == "float32" else f"-{self.dtype}"
+        return f"{self.model}{dtype} {self.algorithm}"
 
     @property
     def group_size(self) -> int:
@@ -93,35 +87,14 @@ SIZES = {
 }
 
 
-def save(spec: Spec, path: Path) -> None:
-    path.write_text(json.dumps(asdict(spec), indent=1), encoding="utf-8")
-
-
-def answer(measure: Callable[[Spec], dict[str, Any]]) -> int:
-    """Print what is measured of the spec in the file that the command names, as a line of JSON."""
-    spec = Spec(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
-    sys.stdout.write(json.dumps(measure(spec)) + "\n")
-    return 0
-
-
 @dataclass(frozen=True)
 class Timed:
-    """What a side did between the end of its warm-up and the end of its last timed update.
-
-    trained_tokens, update_seconds: prompt and response tokens of its updates, and the seconds of
-    these alone, where the side measures them.
-    """
+    """What a side did between the end of its warm-up and the end of its last timed update."""
 
     seconds: float
     completions: int
     tokens: int
-    trained_tokens: int = 0
-    update_seconds: float = 0.0
 
     @property
     def completions_per_second(self) -> float:
         return self.completions / self.seconds
-
-    @property
-    def tokens_per_second(self) -> float:
-        return self.tokens / self.seconds

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.program import command
-from benchmarks.speed.spec import Spec, Timed, save
+from benchmarks.speed.spec import Spec, Timed
 from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.types.errors import UserError
@@ -71,23 +72,16 @@ def time_between(rows: Sequence[Mapping[str, Any]], warm_up: int, updates: int) 
         seconds=between("seconds/wall"),
         completions=between("total/completions"),
         tokens=between("total/generated_tokens"),
-        trained_tokens=between("total/trained_tokens"),
-        update_seconds=between("seconds/update"),
     )
 
 
 def theirs(python: Path, spec: Spec, folder: Path) -> Timed:
     """The same with TRL's trainer, by its environment's Python."""
-    return Timed(**run_module(spec, python, "benchmarks.speed.trl_side", folder))
-
-
-def run_module(spec: Spec, python: Path, module: str, folder: Path) -> dict[str, Any]:
-    """The JSON on the last line that a module of this package prints for a spec."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save(spec, folder / "spec.json")
-    output = output_of([str(python), "-m", module, str(folder / "spec.json")], spec)
-    found: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
-    return found
+    folder.mkdir(parents=True)
+    path = folder / "spec.json"
+    path.write_text(json.dumps(asdict(spec)), encoding="utf-8")
+    output = output_of([str(python), "-m", "benchmarks.speed.trl_side", str(path)], spec)
+    return Timed(**json.loads(output.strip().splitlines()[-1]))
 
 
 def output_of(words: Sequence[str], spec: Spec) -> str:
@@ -100,10 +94,6 @@ def output_of(words: Sequence[str], spec: Spec) -> str:
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        # One process each, so that the number of threads is the given one.
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
     }
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.pages import before_after
 from rlhf_lab.cli import runs, timeline, timeline_page
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.cli.samples import Choice, sample_lines
@@ -207,7 +206,6 @@ def compared(folder: Path) -> None:
     assert 2 in [run.seed for run in runs]
     compare_runs.run_table(runs), compare_runs.phase_table(runs)
     compare_runs.print_over_seeds(tables, selection, SILENT)
-    before_after.report([folder], SILENT)
 
 
 def watched(folder: Path) -> None:
