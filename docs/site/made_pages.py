@@ -26,8 +26,7 @@ API = {
         *("statistics.equivalence", "statistics.bootstrap", "statistics.aggregates"),
         *("statistics.curves", "statistics.targets", "statistics.survival"),
         *("statistics.pareto", "statistics.power", "statistics.decisions"),
-        *("statistics.scaling_runs", "statistics.scaling"),
-        *("statistics.scaling_effects", "statistics.collapse", "statistics.boundary"),
+        *("statistics.collapse", "statistics.boundary"),
     ),
     "Figures and tables": (
         *("plots.command", "plots.style", "plots.paper", "publication_tables.registry"),

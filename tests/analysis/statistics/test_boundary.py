@@ -127,7 +127,7 @@ def small_grid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_grid")
 def test_the_unit_of_rates_moves_rates_alone() -> None:
-    made = trials(simulated.TRUTHS[LINE], 2, np.random.default_rng(0))
+    made = trials(simulated.TRUTHS[LINE][0], 2, np.random.default_rng(0))
     scaled = [Trial(t.seed, t.staleness, 1000 * t.rate, t.has_collapsed) for t in made]
     one, other = boundary(made), boundary(scaled)
     assert one.slope.point == pytest.approx(other.slope.point, abs=1e-3)
