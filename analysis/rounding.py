@@ -18,12 +18,12 @@ def fixed(value: float, digits: int) -> str:
 
 
 def number_text(value: float) -> str:
-    """Three decimals for what is around 1, whole numbers as they are, else four digits."""
+    """Whole numbers as they are, three decimals for what is below 1, else four digits."""
     if not math.isfinite(value):
         return MISSING if math.isnan(value) else str(value)
     if value and float(value).is_integer() and abs(value) < 1e9:
         return str(int(value))
-    if value == 0 or 1e-3 <= abs(value) < 1000:
+    if value == 0 or 1e-3 <= abs(value) < 1:
         return f"{value:.3f}"
     return f"{value:.4g}"
 

@@ -124,6 +124,11 @@ WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*")
 # Parts of names of what lies from 0 to 1; a gap of two shares is none itself.
 SHARES = ("win_rate", "tie_rate", "eos_rate", "accuracy", "share of runs", "probability of")
 GAPS = "gap/"
+# Beginnings of names of what has no negative values. A KL is one, though its estimates may be less.
+NEVER_NEGATIVE = (
+    *("x/", "seconds/", "total/", "kl/", "ppl/", "lag/", "ratio/", "sample/length"),
+    *("update/entropy", "update/grad_norm"),
+)
 
 
 def in_words(text: str) -> str:
@@ -144,6 +149,11 @@ def setting_phrase(key: str, value: str) -> str:
 def is_share(name: str) -> bool:
     """Whether values of that name lie from 0 to 1."""
     return not name.startswith(GAPS) and any(part in name for part in SHARES)
+
+
+def is_never_negative(name: str) -> bool:
+    """Whether values of that name lie from 0 on."""
+    return is_share(name) or name.startswith(NEVER_NEGATIVE)
 
 
 def label(name: str) -> str:

@@ -22,6 +22,8 @@ from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.gather import gather
 
 COLUMNS = ["claim", "setting", "effect", "verdict", "interval", "expected", "runs"]
+# In the order in which a narrow terminal leaves them out.
+DROPPED = ["runs", "expected", "interval", "effect", "setting"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +48,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
             without.append(file.path.name)
             continue
         if rows:
-            console.table(f"{file.paper}: {file.title}", COLUMNS, rows)
+            console.table(f"{file.paper}: {file.title}", COLUMNS, rows, drop=DROPPED)
         for line in lines_of(found, given.only):
             console.print(line)
     if without:

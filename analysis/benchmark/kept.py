@@ -29,9 +29,6 @@ TABLES = Path(__file__).parent / "tables.parquet"
 # Of the sweeps whose runs are to collapse, with every round; early_warning.py reads it too.
 COLLAPSES = TABLES.with_name("collapses.parquet")
 POINTS = 16
-# Keys that sweeps vary, which distinguish conditions of equal names.
-BY = ("optim.schedule_per", "run.updates")
-BY_OF_COLLAPSES = ("optim.lr",)
 JUDGED = (
     "gold/win_rate", "gold/mean", "gold/win_rate_length_controlled", "proxy/mean",
     "proxy/win_rate", "gap/win_rate", "kl/sft_k1", "kl/sft_k3", "ppl/sft_response",
@@ -88,7 +85,7 @@ def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
     records = tuple(small(one, kept.get(one.facts.sweep, ())) for one in reading.records)
     # A grid may be trained in parts, of which each lacks the jobs of the others.
     findings = tuple(one for one in reading.findings if one.kind is not Kind.absent)
-    tables = make_tables(Reading(records, findings), by=BY)
+    tables = make_tables(Reading(records, findings))
     unfinished = tables.runs.loc[tables.runs["state"] != "finished", "place"]
     if len(unfinished):
         raise UserError(
@@ -201,15 +198,15 @@ def collapses_of(path: Path) -> Path:
 
 def load_benchmark(path: Path = TABLES) -> Tables:
     """The benchmark's tables, of the runs that pass the gates."""
-    return gather([str(path)], by=BY)
+    return gather([str(path)])
 
 
 def load_collapses(path: Path = TABLES) -> Tables | None:
     """The runs that were made to collapse, kept beside these tables; None if there are none."""
     kept = collapses_of(path)
-    return gather([str(kept)], by=BY_OF_COLLAPSES) if kept.is_file() else None
+    return gather([str(kept)]) if kept.is_file() else None
 
 
 def load_weak(path: Path = TABLES) -> Tables | None:
     """The tables of the runs that do not; None if there are none."""
-    return gather([str(weak_of(path))], by=BY) if weak_of(path).is_file() else None
+    return gather([str(weak_of(path))]) if weak_of(path).is_file() else None

@@ -41,9 +41,10 @@ class Cell:
     """The runs of one condition in one environment and sweep, which differ in their seeds alone.
 
     parts: task, model, algo, mode, correction, reward, proxy, N, T, K and S by their column, and
-    the `by` keys of the tables. members: the runs by stage seed (0 for a run without
-    `stage_seed`) and RL seed. Where runs have a stage seed, all other attributes are indexed by it
-    and their numbers are means over its RL seeds, since runs that share stages are not independent.
+    the other settings that distinguish conditions. members: the runs by stage seed (0 for a run
+    without `stage_seed`) and RL seed. Where runs have a stage seed, all other attributes are
+    indexed by it and their numbers are means over its RL seeds, since runs that share stages are
+    not independent.
     """
 
     sweep: str

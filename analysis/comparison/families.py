@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,7 +87,9 @@ class Family:
 
 
 def order(found: Any) -> tuple[bool, float, Any]:
-    """A key that sorts values of a part: numbers, then texts; of these, models by their size."""
+    """A key that sorts values of a part: none, numbers, then texts; of these, models by size."""
+    if found is None:
+        return (False, -math.inf, "")
     if isinstance(found, int | float):
         return (False, 0, found)
     return (isinstance(found, str), parameters(found), str(found))

@@ -120,7 +120,7 @@ def has_lost_rounds(row: Mapping[Any, Any], recorded: Mapping[str, pd.DataFrame]
 
 
 def parts_of(row: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
-    """The parts of a run, and the `by` keys that also distinguish conditions."""
+    """The parts of a run, and the other settings that distinguish conditions."""
     names = list(runs.columns)
     extra = names[names.index("max_staleness") + 1 : names.index("place")]
     plain = {name: row[name] for name in (*PARTS, *extra)}

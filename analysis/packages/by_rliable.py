@@ -1,20 +1,17 @@
-"""IQM, median, mean and optimality gap with intervals by rliable (arXiv:2108.13264)."""
+"""IQM, median, mean and optimality gap by rliable (arXiv:2108.13264), with ours beside them."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.packages.beside import Beside, require
 from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregates
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.results import Method, Options
@@ -28,70 +25,67 @@ THEIRS = {
     "mean": "aggregate_mean",
     "optimality_gap": "aggregate_optimality_gap",
 }
-Scores = Mapping[str, Floats]
 
 
-def by_rliable(selection: Selection, metric: str, folder: Path | None) -> list[Beside]:
-    """Of each sweep, the aggregates of a metric of the last version over environments and seeds.
-
-    folder: where rliable draws them; None for no drawings. Raises UserError if rliable is not
-    installed, or no sweep has two conditions with two seeds.
-    """
-    require("rliable")
-    found = []
+def by_rliable(selection: Selection, metric: str, folder: Path) -> list[Path]:
+    """Write the aggregates of a metric of the last version over environments and seeds of each
+    sweep, as rliable_SWEEP.csv and its own plot. Raises UserError if no sweep has two conditions
+    with two seeds."""
+    written = []
     for sweep in sorted({cell.sweep for cell in selection.cells}):
-        scores = scores_of(selection.only(sweep=sweep).cells, metric)
+        scores = scores_of(selection.only(sweep=sweep), metric)
         if len(scores) > 1:
-            found.append(aggregates_of(sweep, scores, metric, folder))
-    if not found:
+            path = folder / f"rliable_{sweep or 'runs'}.csv"
+            write(scores, metric, path)
+            written += [path, path.with_suffix(".png")]
+    if not written:
         raise UserError(
             "--with rliable: no sweep has two conditions with two seeds in all of its "
             f"environments and {metric}"
         )
-    return found
+    return written
 
 
-def scores_of(cells: Sequence[Cell], metric: str) -> dict[str, Floats]:
+def scores_of(selection: Selection, metric: str) -> dict[str, Floats]:
     """By condition (seeds, environments): the seeds that all environments have. A condition that
     lacks an environment, the metric or a second seed is left out."""
-    envs = sorted({cell.env for cell in cells})
-    found: dict[str, Floats] = {}
-    for condition in dict.fromkeys(cell.condition for cell in cells):
-        by_env = {
-            cell.env: cell.scores(metric)
-            for cell in cells
-            if cell.condition == condition and has(cell, metric)
-        }
-        seeds = sorted(set.intersection(*map(set, by_env.values()))) if by_env else []
-        if len(by_env) == len(envs) and len(seeds) > 1:
-            found[condition] = np.array([[by_env[env][seed] for env in envs] for seed in seeds])
+    envs = sorted({cell.env for cell in selection.cells})
+    by_env: dict[str, dict[str, Mapping[int, float]]] = {}
+    for cell in selection.cells:
+        if cell.has(metric):
+            by_env.setdefault(cell.condition, {})[cell.env] = cell.scores(metric)
+    found = {}
+    for condition, own in by_env.items():
+        seeds = sorted(set.intersection(*map(set, own.values())))
+        if len(own) == len(envs) and len(seeds) > 1:
+            found[condition] = np.array([[own[env][seed] for env in envs] for seed in seeds])
     return found
 
 
-def has(cell: Cell, metric: str) -> bool:
-    return all(metric in rows and rows[metric].notna().all() for rows in cell.rows.values())
-
-
-def aggregates_of(sweep: str, scores: Scores, metric: str, folder: Path | None) -> Beside:
+def write(scores: Mapping[str, Floats], metric: str, path: Path) -> None:
     """rliable's estimates and ours by the percentile bootstrap, which is its default."""
-    name = f"rliable_{sweep or 'runs'}"
-    with quietly_seeded():
-        from rliable import library, metrics
-
-        def four(scores_ST: Floats) -> Floats:
-            return np.array([getattr(metrics, function)(scores_ST) for function in THEIRS.values()])
-
-        points, ends = library.get_interval_estimates(dict(scores), four, reps=REPETITIONS)
-        drawn = draw(points, ends, metric, folder / f"{name}.png") if folder else ()
     options = Options(method=Method.percentile, repetitions=REPETITIONS)
     ours = aggregates(scores, options, {measure: MEASURES[measure] for measure in THEIRS})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with quietly_seeded():
+        from rliable import library, metrics, plot_utils
+
+        points, ends = library.get_interval_estimates(
+            dict(scores),
+            lambda own: np.array([getattr(metrics, name)(own) for name in THEIRS.values()]),
+            reps=REPETITIONS,
+        )
+        figure, _ = plot_utils.plot_interval_estimates(
+            points, ends, metric_names=list(THEIRS), xlabel=label(metric)
+        )
+        figure.savefig(path.with_suffix(".png"), bbox_inches="tight", metadata={"Software": None})
     rows = [
         {
             "condition": condition,
             "aggregate": measure,
-            "rliable": float(points[condition][place]),
-            "rliable_low": float(ends[condition][0, place]),
-            "rliable_high": float(ends[condition][1, place]),
+            "rliable": points[condition][place],
+            "rliable_low": ends[condition][0, place],
+            "rliable_high": ends[condition][1, place],
             "ours": ours[condition][measure].point,
             "ours_low": ours[condition][measure].low,
             "ours_high": ours[condition][measure].high,
@@ -99,25 +93,7 @@ def aggregates_of(sweep: str, scores: Scores, metric: str, folder: Path | None) 
         for condition in scores
         for place, measure in enumerate(THEIRS)
     ]
-    note = (
-        f"{label(metric)} of the last version; 95% stratified percentile bootstrap, "
-        f"{REPETITIONS} repetitions each"
-    )
-    return Beside(name, f"{sweep or 'runs'} by rliable", note, pd.DataFrame(rows), drawn)
-
-
-def draw(points: Any, ends: Any, metric: str, path: Path) -> tuple[Path, ...]:
-    """rliable's own plot of interval estimates."""
-    from matplotlib import pyplot
-    from rliable import plot_utils
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure, _ = plot_utils.plot_interval_estimates(
-        points, ends, metric_names=list(THEIRS), xlabel=label(metric)
-    )
-    figure.savefig(path, bbox_inches="tight", metadata={"Software": None})
-    pyplot.close(figure)
-    return (path,)
+    pd.DataFrame(rows).to_csv(path, index=False, lineterminator="\n")
 
 
 @contextmanager

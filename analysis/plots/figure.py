@@ -23,11 +23,11 @@ from rlhf_lab_analysis.comparison.names import (
     Naming,
     key_text,
     name_of,
+    named_value,
     naming,
-    value_of,
 )
 from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.plots import forms, timelines
+from rlhf_lab_analysis.plots import timelines
 from rlhf_lab_analysis.plots.lines import (
     AXES,
     METRICS,
@@ -43,7 +43,7 @@ from rlhf_lab_analysis.plots.panels import (
     Request,
     base_text,
     fill,
-    ordered,
+    ladder_groups,
 )
 from rlhf_lab_analysis.plots.style import WIDTHS, Style, looks, on_paper
 from rlhf_lab_analysis.ranges import first_few, span_text
@@ -73,8 +73,10 @@ def draw(selection: Selection, request: Request, style: Style, axes: Axes | None
     panel. Raises UserError for a metric or key that no run has, and where nothing is left."""
     chosen, pairs, left_out = measured(selection, request)
     made = Drawing(request, style, *laid_out(chosen, request, style), pairs, {})
-    names = ordered([name for panel in made.panels for name in panel.cells], style)
-    made.look = looks(names, style, len(forms.numeric_keys(made.naming)) == len(made.naming.keys))
+    names = style.ordered(name for panel in made.panels for name in panel.cells)
+    is_ladder = request.form is Form.ends and made.naming.numeric_keys
+    style.check_order([*names, *(ladder_groups(made.naming).values() if is_ladder else ())])
+    made.look = looks(names, style, len(made.naming.numeric_keys) == len(made.naming.keys))
     with on_paper(style):
         figure, grid = canvas(made, axes)
         for panel, row in zip(made.panels, grid, strict=True):
@@ -134,14 +136,14 @@ def laid_out(cells: Sequence[Cell], request: Request, style: Style) -> tuple[Nam
     facets = list(dict.fromkeys([TASK, *request.facet, *rest]))
     own = naming(cells, facets)
     panels: dict[tuple[Any, ...], dict[str, Cell]] = {}
-    ranks = {cell: tuple(value_of(cell, key) for key in facets) for cell in cells}
+    ranks = {cell: tuple(named_value(cell, key) for key in facets) for cell in cells}
     for cell in sorted(own.cells, key=lambda one: [order(value) for value in ranks[one]]):
         panels.setdefault(ranks[cell], {})[own.of(cell)] = cell
-    differ = [key for key in facets if len({value_of(cell, key) for cell in cells}) > 1]
+    differ = [key for key in facets if len({named_value(cell, key) for cell in cells}) > 1]
     named = [
         Panel(
             in_words(name_of(next(iter(found.values())), differ)) if differ else "",
-            {name: found[name] for name in ordered(list(found), style)},
+            {name: found[name] for name in style.ordered(found)},
         )
         for found in panels.values()
     ]
@@ -180,7 +182,7 @@ def canvas(made: Drawing, axes: Axes | None) -> tuple[Figure, list[list[Axes]]]:
 
 def rows_of(made: Drawing) -> int:
     """Rows that a condition takes in a panel, where it takes some of its own."""
-    is_ladder = forms.numeric_keys(made.naming)
+    is_ladder = made.naming.numeric_keys
     return {Form.ends: 0 if is_ladder else 1, Form.timeline: timelines.LANES}.get(
         made.request.form, 0
     )

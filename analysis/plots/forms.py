@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from rlhf_lab_analysis.comparison.names import Naming, value_of
+from rlhf_lab_analysis.comparison.names import named_value
 from rlhf_lab_analysis.plots.lines import Line
 from rlhf_lab_analysis.plots.style import GREY, Look, Style
 from rlhf_lab_analysis.statistics.pareto import Front, front
@@ -62,7 +62,7 @@ def ladder(
 ) -> None:
     """Ends over the number that conditions differ in, a line for each group. groups: the name of
     the rest of a condition, by the name of the condition."""
-    at = {one.name: float(value_of(one.cell, key)) for one in lines}
+    at = {one.name: float(named_value(one.cell, key)) for one in lines}
     names = list(dict.fromkeys(groups[one.name] for one in lines))
     positions = scale_of(axes, sorted(set(at.values())))
     for index, name in enumerate(names):
@@ -126,11 +126,12 @@ def mark(axes: Axes, look: Look, x: float, y: float) -> None:
 def heat(axes: Axes, lines: Sequence[Line], keys: tuple[str, str], label: str) -> None:
     """Means at the end over two keys, the first along x; conditions that are missing are empty."""
     values = [
-        sorted({str_of(value_of(one.cell, key)) for one in lines}, key=number_first) for key in keys
+        sorted({str_of(named_value(one.cell, key)) for one in lines}, key=number_first)
+        for key in keys
     ]
     means = np.full((len(values[1]), len(values[0])), np.nan)
     for one in lines:
-        x, y = (values[i].index(str_of(value_of(one.cell, key))) for i, key in enumerate(keys))
+        x, y = (values[i].index(str_of(named_value(one.cell, key))) for i, key in enumerate(keys))
         means[y, x] = one.y[-1]
     image = axes.imshow(means, origin="lower", aspect="auto", cmap="viridis")
     middle = (np.nanmin(means) + np.nanmax(means)) / 2
@@ -153,17 +154,6 @@ def number_first(text: str) -> tuple[bool, float, str]:
         return (False, float(text), "")
     except ValueError:
         return (True, 0.0, text)
-
-
-def numeric_keys(names: Naming) -> list[str]:
-    """The keys of which all conditions have a number, and together at least three."""
-    found = []
-    for key in names.keys:
-        values = {value_of(cell, key) for cell in names.cells}
-        is_number = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-        if is_number and len(values) > 2:
-            found.append(key)
-    return found
 
 
 def few_ticks(axes: Axes, is_count: bool = False) -> None:

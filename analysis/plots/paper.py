@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.names import naming, value_of
+from rlhf_lab_analysis.comparison.names import named_value, naming
 from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.plots.figure import Plot, draw
 from rlhf_lab_analysis.plots.panels import Form, Request
@@ -137,7 +137,7 @@ def chosen(spec: PaperFigure, cells: Sequence[Cell]) -> list[Cell]:
     fit = [
         cell
         for cell in cells
-        if all(str(value_of(cell, key)) in values for key, values in spec.where.items())
+        if all(str(named_value(cell, key)) in values for key, values in spec.where.items())
     ]
     for sweep in spec.sweeps:
         if own := of_sweep(sweep, fit):
@@ -155,9 +155,9 @@ def is_missing(cell: Cell, own: Sequence[Cell], by: Sequence[str]) -> bool:
     """Whether a condition has a policy, proxy or value of `by` that no own one has, and else only
     values that these have."""
     keys = ("task", "algo", "mode", *(key for key in (N, K) if key in by))
-    held = {tuple(value_of(one, key) for key in ("model", "proxy", *by)) for one in own}
-    known = all(any(value_of(cell, k) == value_of(one, k) for one in own) for k in keys)
-    return known and tuple(value_of(cell, key) for key in ("model", "proxy", *by)) not in held
+    held = {tuple(named_value(one, key) for key in ("model", "proxy", *by)) for one in own}
+    known = all(any(named_value(cell, k) == named_value(one, k) for one in own) for k in keys)
+    return known and tuple(named_value(cell, key) for key in ("model", "proxy", *by)) not in held
 
 
 def made_by(spec: PaperFigure) -> str:

@@ -48,11 +48,11 @@ def thinning_note(cell: Cell, seed: int) -> str:
     )
 
 
-def middle_rounds(sums: pd.DataFrame) -> pd.DataFrame:
-    """Seconds of a few rounds from the middle of a run, where neither start nor end disturbs."""
+def middle_rounds(sums: pd.DataFrame, count: int = SHOWN_ROUNDS) -> pd.DataFrame:
+    """Seconds of so many rounds from the middle of a run, where neither start nor end disturbs."""
     seconds = sums.diff().fillna(sums.iloc[:1])
-    begin = max(1, (len(seconds) - SHOWN_ROUNDS) // 2)
-    return seconds.iloc[begin : begin + SHOWN_ROUNDS]
+    begin = max(1, (len(seconds) - count) // 2)
+    return seconds.iloc[begin : begin + count]
 
 
 def bound(rounds: pd.DataFrame) -> str:

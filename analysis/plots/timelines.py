@@ -18,6 +18,7 @@ from rlhf_lab_analysis.plots.round_seconds import (
     COLUMNS,
     GENERATE,
     SCORE,
+    SHOWN_ROUNDS,
     TRAIN,
     WAIT,
     WALL,
@@ -30,13 +31,17 @@ from rlhf_lab_analysis.plots.style import GREY, HUES, Style
 # Rows of END_ROW that two lanes take.
 LANES = 3
 BLUE, ORANGE, GREEN = HUES[:3]
-# Colour and hatching of each phase.
+# Colour, hatching and words of each phase.
 PHASES = {
-    "generate": (BLUE, ""),
-    "score": (GREEN, "...."),
-    "train": (ORANGE, "////"),
-    "other": (GREY, "xxxx"),
+    "generate": (BLUE, "", "generate samples"),
+    "score": (GREEN, "....", "score them"),
+    "train": (ORANGE, "////", "update the policy"),
+    "other": (GREY, "xxxx", "other"),
 }
+IDLE: dict[str, Any] = {
+    "facecolor": "#f3f4f6", "edgecolor": "#9ca3af", "hatch": "////", "linewidth": 0,
+}  # fmt: skip
+HEIGHT = 0.75
 MODES_WITH_GENERATOR = ("async", "free", "partial")
 
 
@@ -51,45 +56,69 @@ def recorded(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def draw(axes: Axes, cells: Mapping[str, Cell], style: Style) -> list[dict[str, Any]]:
-    """The lanes of the first seed of each condition, below each other; the rows of the data."""
+    """The lanes of the first seed of each condition, below each other, those of sync first; the
+    rows of the data."""
     rows: list[dict[str, Any]] = []
     names: list[str] = []
-    for name, cell in cells.items():
+    laid_out = {}
+    for name, cell in sorted(cells.items(), key=lambda one: one[1].parts["mode"] != "sync"):
         sums = sums_of(cell, cell.seeds[0])
-        spans = measured_lanes(cell, sums)
-        lanes = sorted({each.lane for each in spans})
-        for each in spans:
-            place = len(names) + lanes.index(each.lane)
-            if each.end > each.start:
-                colour, hatch = PHASES[each.phase]
-                axes.barh(
-                    place, each.end - each.start, left=each.start, height=0.75, color=colour,
-                    hatch=hatch, edgecolor="white", linewidth=0.4,
-                )  # fmt: skip
-                rows.append({
-                    "condition": name, "seed": cell.seeds[0], "lane": each.lane,
-                    "phase": each.phase, "round": each.round, "start": each.start,
-                    "end": each.end, "bound": bound(middle_rounds(sums)),
-                })  # fmt: skip
-        names += [f"{style.text(name)}: {lane}" for lane in lanes]
+        laid_out[name] = measured_lanes(cell, sums)
+        about = {"condition": name, "seed": cell.seeds[0]}
+        sides = bound(middle_rounds(sums))
+        rows += [
+            {**about, "lane": one.lane, "phase": one.phase, "round": one.round,
+             "start": one.start, "end": one.end, "bound": sides}
+            for one in laid_out[name] if one.end > one.start
+        ]  # fmt: skip
+    end = max((row["end"] for row in rows), default=0.0)
+    for name, spans in laid_out.items():
+        names += [
+            f"{style.text(name)}: {lane}" for lane in draw_lanes(axes, spans, end, len(names))
+        ]
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel("seconds")
     return rows
 
 
+def draw_lanes(axes: Axes, spans: Sequence[LaneSpan], end: float, first: int = 0) -> list[str]:
+    """A row for each lane from row `first` on, idle up to `end` between its spans; the lanes."""
+    lanes = sorted({span.lane for span in spans})
+    for row in range(len(lanes)):
+        axes.barh(first + row, end, height=HEIGHT, **IDLE)
+    for one in spans:
+        if one.end > one.start:
+            colour, hatch, _ = PHASES[one.phase]
+            axes.barh(
+                first + lanes.index(one.lane), one.end - one.start, left=one.start, height=HEIGHT,
+                color=colour, hatch=hatch, edgecolor="white", linewidth=0.4,
+            )  # fmt: skip
+    return lanes
+
+
 def legend(figure: Figure) -> None:
     """The phases below the panels."""
-    patches = [Patch(color=c, hatch=h, ec="white") for c, h in PHASES.values()]
-    figure.legend(patches, [*PHASES], loc="outside lower center", ncols=len(PHASES))
+    patches = [Patch(fc=c, hatch=h, ec="white", label=text) for c, h, text in PHASES.values()]
+    patches.append(Patch(label="idle", **IDLE))
+    figure.legend(handles=patches, loc="outside lower center", ncols=len(patches))
 
 
-def measured_lanes(cell: Cell, sums: pd.DataFrame) -> list[LaneSpan]:
-    """A few rounds of a run in the lanes that it had."""
-    rounds = middle_rounds(sums)
+def measured_lanes(cell: Cell, sums: pd.DataFrame, count: int = SHOWN_ROUNDS) -> list[LaneSpan]:
+    """So many rounds from the middle of a run in the lanes that it had."""
+    rounds = middle_rounds(sums, count)
     if cell.parts["mode"] not in MODES_WITH_GENERATOR:
         return consecutive(rounds)
     return concurrent(sums, rounds, cell.parts["max_staleness"] or 0)
+
+
+def clipped(spans: Sequence[LaneSpan], start: float, end: float) -> list[LaneSpan]:
+    """What of the spans lies between these seconds, in seconds since the first of them."""
+    return [
+        replace(one, start=max(one.start, start) - start, end=min(one.end, end) - start)
+        for one in spans
+        if one.end > start and one.start < end
+    ]
 
 
 def consecutive(rounds: pd.DataFrame) -> list[LaneSpan]:

@@ -7,12 +7,8 @@ from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.comparison.selection import cells
-from rlhf_lab_analysis.packages.option import add_with, beside
 from rlhf_lab_analysis.report.make import Options, html, size_text
-from rlhf_lab_analysis.sources.record import Reading
-from rlhf_lab_analysis.tables.readers import read_sources
-from rlhf_lab_analysis.tables.table import Tables, make_tables
+from rlhf_lab_analysis.tables.gather import gather
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,14 +19,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--title", default="", help="what it is called (what the runs differ in)")
     add("--metric", default=own.metric, help=f"what claims are about ({own.metric})")
     add("--margin", type=float, default=own.margin, help="of it: what does not matter (0.02)")
-    add(
-        "--by",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="a config key that also distinguishes conditions (repeat)",
-    )
-    add_with(parser)
     add("--no-texts", action="store_true", help="leave samples of prompts and responses out")
 
 
@@ -48,27 +36,15 @@ def run(given: argparse.Namespace, console: Console) -> None:
     """Write the page and print what is in it."""
     check(given)
     with console.phase("reading the runs"):
-        reading = read_sources(given.sources)
-        tables = make_tables(reading, by=given.by)
+        tables = gather(given.sources)
     with console.phase("making the page"):
-        text = page(given, reading, tables)
+        options = Options(
+            given.title, given.metric, given.margin, given.out.parent, texts=not given.no_texts
+        )
+        text = html(tables, options)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(text, encoding="utf-8")
     console.print(size_text(tables))
     if tables.findings:
         console.print(f"{len(tables.findings)} findings, which the page lists")
     console.print(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")
-
-
-def page(given: argparse.Namespace, reading: Reading, tables: Tables) -> str:
-    """The page about the runs that were read."""
-    packages = beside(given.packages, cells(tables), reading.records, given.metric)
-    options = Options(
-        given.title,
-        given.metric,
-        given.margin,
-        given.out.parent,
-        texts=not given.no_texts,
-        packages=tuple(packages),
-    )
-    return html(tables, options)

@@ -1,28 +1,33 @@
-"""Name the conditions of a page so that the names distinguish them."""
+"""Name the conditions of a page by what differs, and choose how each is drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import order
-from rlhf_lab_analysis.sources.conditions import NUMBERS, PARTS, fork_in_name
+from rlhf_lab_analysis.comparison.names import key_text, name_of, named_value, naming, value_text
+from rlhf_lab_analysis.plots.style import Look, Style, looks
+from rlhf_lab_analysis.ranges import first_few, listed
+from rlhf_lab_analysis.words import in_words
 
-# A proxy and a reward distinguish conditions last: their names mean little by themselves.
-ORDER = ("algo", "mode", "correction", *NUMBERS, "model", "task", "proxy", "reward")
+# What names begin with where conditions of several sweeps differ in it.
+ALWAYS = ("algo", "mode")
+# Keys of a title whose values are named, and values of a key.
+MOST_KEYS, MOST_VALUES = 2, 3
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """A condition in one environment and sweep. title: the parts in which it differs from the
-    others of the page."""
+    """A condition in one environment and sweep. title: what distinguishes it from the others of
+    the environment. look: as a figure of its sweep draws it."""
 
     cell: Cell
     title: str
+    look: Look
 
     def last(self, column: str) -> dict[int, float]:
         """The last number of each run, by seed: of its last judged version, of its last round if
@@ -38,52 +43,62 @@ def last(frame: pd.DataFrame, column: str) -> float:
 
 
 def name_groups(cells: Sequence[Cell]) -> list[Group]:
-    """The conditions in order, with names that distinguish them, as short as they can be."""
-    groups: list[Group] = []
+    """The conditions of each environment and sweep in order, each with its name."""
+    found = []
     for env in dict.fromkeys(cell.env for cell in cells):
         own = [cell for cell in cells if cell.env == env]
-        names = known(own)
-        own.sort(key=lambda cell: [rank(cell.parts.get(name)) for name in names])
-        groups += map(Group, own, titles(own))
-    return groups
+        sweeps = dict.fromkeys(cell.sweep for cell in own)
+        common = ALWAYS if len(sweeps) > 1 else ()
+        first = [key for key in common if len({named_value(cell, key) for cell in own}) > 1]
+        for sweep in sweeps:
+            found += of_sweep([cell for cell in own if cell.sweep == sweep], first, len(sweeps) > 1)
+    return found
 
 
-def titles(cells: Sequence[Cell]) -> list[str]:
-    """A name for each condition of an environment: the parts that differ, then more if need be."""
-    differ = differing(cells) or ["mode"]
-    names = [name for name in known(cells) if name in {"algo", *differ}]
-    plain = [
-        f"{title}{fork_in_name(cell.condition)}" if (title := cell.title(names)) else cell.condition
-        for cell in cells
+def of_sweep(cells: Sequence[Cell], first: Sequence[str], is_one_of_many: bool) -> list[Group]:
+    """The conditions of one environment and sweep. first: keys that each name begins with."""
+    named = naming(cells)
+    keys = list(dict.fromkeys([*first, *named.keys]))
+    names = []
+    for cell in named.cells:
+        sweep = f" ({cell.sweep})" if cell.sweep and is_one_of_many else ""
+        names.append(in_words(f"{name_of(cell, keys)}{sweep}"))
+    found = looks(names, Style(), len(named.numeric_keys) == len(named.keys))
+    return [Group(cell, name, found[name]) for cell, name in zip(named.cells, names, strict=True)]
+
+
+def page_title(cells: Sequence[Cell]) -> str:
+    """What the conditions of a page differ in, and what they share: `sync against async (PPO,
+    TL;DR nano, 0.3M)`."""
+    if not cells:
+        return "Runs without a comparison"
+    keys = naming(cells).keys
+    if not keys:
+        return f"One condition: {name_of(cells[0], ())}"
+    differ = listed(first_few([key_text(key) for key in keys]))
+    if len(keys) <= MOST_KEYS:
+        differ = "; ".join(
+            difference(key, {named_value(cell, key) for cell in cells}) for key in keys
+        )
+    else:
+        differ = f"{len(cells)} conditions that differ in {differ}"
+    shared = [
+        value_text(part, cells[0].parts[part])
+        for part in ("algo", "task", "model")
+        if len({cell.parts[part] for cell in cells}) == 1 and cells[0].parts[part]
     ]
-    for candidates in (plain, with_sweeps(plain, cells)):
-        if len({*candidates}) == len(candidates):
-            return candidates
-    return with_sweeps([cell.condition for cell in cells], cells)
+    return f"{differ} ({in_words(listed(shared))})" if shared else differ
 
 
-def with_sweeps(names: Sequence[str], cells: Sequence[Cell]) -> list[str]:
-    return [
-        f"{name} ({cell.sweep})" if cell.sweep else name
-        for name, cell in zip(names, cells, strict=True)
-    ]
-
-
-def rank(part: Any) -> tuple[bool, float, Any]:
-    """As `order`, with None and booleans as texts."""
-    return order(str(part) if part is None or isinstance(part, bool) else part)
-
-
-def known(cells: Sequence[Cell]) -> list[str]:
-    """Every part of these conditions, those that distinguish most of them first."""
-    return list(dict.fromkeys([*ORDER, *PARTS, *(name for cell in cells for name in cell.parts)]))
-
-
-def differing(cells: Sequence[Cell]) -> list[str]:
-    """The parts in which these conditions differ within an environment, in order."""
-    envs = [[c for c in cells if c.env == env] for env in {cell.env for cell in cells}]
-    return [
-        name
-        for name in known(cells)
-        if any(len({str(cell.parts.get(name)) for cell in own}) > 1 for own in envs)
-    ]
+def difference(key: str, values: set[object]) -> str:
+    """The values of a key: `sync against async`, `PPO, GRPO, RLOO`, `N = 1, 4, 16`."""
+    ordered = sorted(values, key=order)
+    if all(isinstance(value, int | float) for value in ordered):
+        few = len(ordered) <= MOST_VALUES
+        ends = listed(ordered) if few else f"{ordered[0]} to {ordered[-1]}"
+        return f"{key_text(key)} = {ends}"
+    if len(ordered) > MOST_VALUES:
+        return f"{len(ordered)} values of {key_text(key)}"
+    texts = [in_words(value_text(key, value)) for value in ordered]
+    texts.sort(key=lambda text: text != "sync")
+    return " against ".join(texts) if len(texts) == 2 else listed(texts)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlhf_lab_analysis.comparison.cell import Cell, Key
+from rlhf_lab_analysis.comparison.names import name_of
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.comparisons import chosen_by, pairs
 from rlhf_lab_analysis.comparison.registry.questions import Answers, claim_named
@@ -18,7 +19,7 @@ from rlhf_lab_analysis.words import WALL, is_share, label
 MOST = 3
 # The claim of any runs whose conditions they are, within one sweep.
 FASTER = "async_is_faster"
-UNDECIDED = "whether async needs less wall-clock than sync is not decided"
+UNDECIDED = "whether async is faster than sync is not decided"
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,12 @@ def headline(sync: Cell, ahead: Cell, answers: Answers, criteria: Criteria) -> H
     if not (sync.has(WALL) and ahead.has(WALL)):
         return None
     keys = (sync.key, ahead.key)
-    decided = [one for one in answers.decided if {*one.answer.conditions} == {*keys}]
-    found = next((one.answer for one in decided if one.claim.measure.name == "wall_clock"), None)
+    decided = (
+        one.answer
+        for one in answers.decided
+        if {*one.answer.conditions} == {*keys} and one.claim.measure.name == "wall_clock"
+    )
+    found = next(decided, None)
     common = sorted({*sync.seeds} & {*ahead.seeds})
     seconds = [mean(one.at_end(WALL), common or one.seeds) for one in (ahead, sync)]
     if found is None:
@@ -59,32 +64,30 @@ def headline(sync: Cell, ahead: Cell, answers: Answers, criteria: Criteria) -> H
     else:
         text, interval = speed_text(found.numbers[0].estimate.point), found.numbers[0].text
         text = UNDECIDED if found.verdict is Verdict.cannot_tell else text
-    took = " against ".join(f"{number_text(one)} s" for one in seconds)
+    took = " against ".join(f"{one:.3g} s" for one in seconds)
     texts = [f"wall-clock {took}"]
     if sync.has(criteria.quality) and ahead.has(criteria.quality):
         texts.append(quality_text(sync, ahead, criteria))
-    texts += [
-        f"{one.answer.evidence} {one.answer.verdict}: {one.answer.claim.rstrip('.')}"
-        for one in decided
-    ]
-    where = sync.title(("algo", "model", "task", "updates_per_round")) or sync.env
+    where = name_of(sync, ("algo", "model", "task", "updates_per_round"))
     return Headline(where, text, f"sync / async: {interval}", texts, keys)
 
 
 def speed_text(ratio: float) -> str:
     """In which direction sync and async differ."""
     if ratio >= 1:
-        return f"async needs {ratio:.2f} times less wall-clock than sync"
-    return f"async needs {1 / ratio:.2f} times the wall-clock of sync"
+        return f"async is {ratio:.2f} times as fast as sync"
+    return f"async takes {1 / ratio:.2f} times the wall-clock of sync"
 
 
 def quality_text(sync: Cell, ahead: Cell, criteria: Criteria) -> str:
     """What both reached, in the metric of the page."""
-    ends = [mean(cell.scores(criteria.quality)) for cell in (ahead, sync)]
+    common = sorted({*sync.seeds} & {*ahead.seeds})
+    ends = [mean(one.scores(criteria.quality), common or one.seeds) for one in (ahead, sync)]
     text = f"{label(criteria.quality)} {number_text(ends[0])} against {number_text(ends[1])}"
     if not is_share(criteria.quality):
         return text
-    return f"{text} ({100 * (ends[0] - ends[1]):+.1f} points)"
+    # Adding 0 turns the negative zero of a rounded number into 0.
+    return f"{text} ({round(100 * (ends[0] - ends[1]), 1) + 0:+.1f} points)"
 
 
 def reason(common: int) -> str:
@@ -92,7 +95,6 @@ def reason(common: int) -> str:
     return "one seed: no interval" if common == 1 else f"{common} common seeds: no interval"
 
 
-def mean(by_seed: Mapping[int, float], seeds: Sequence[int] | None = None) -> float:
-    """Over all seeds, or some of them."""
-    values = [by_seed[seed] for seed in by_seed if seeds is None or seed in seeds]
-    return math.fsum(values) / len(values)
+def mean(by_seed: Mapping[int, float], seeds: Sequence[int]) -> float:
+    """Over some of the seeds."""
+    return math.fsum(by_seed[seed] for seed in seeds) / len(seeds)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas as pd
 
@@ -14,40 +14,22 @@ from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.questions import Answers, answers_of
 from rlhf_lab_analysis.comparison.selection import KEY, cells
-from rlhf_lab_analysis.packages.beside import Beside
 from rlhf_lab_analysis.report.chosen import Chosen, choose
-from rlhf_lab_analysis.report.colours import styles_of
-from rlhf_lab_analysis.report.forks import fork_trees
-from rlhf_lab_analysis.report.groups import Group, name_groups
+from rlhf_lab_analysis.report.groups import Group, name_groups, page_title
 from rlhf_lab_analysis.report.headline import Headline, headlines
-from rlhf_lab_analysis.report.lag_by_length import LAG_LEGEND, lags_of_lengths
-from rlhf_lab_analysis.report.open_questions import OpenQuestion, open_questions
 from rlhf_lab_analysis.report.rendering import render
 from rlhf_lab_analysis.report.results import results
 from rlhf_lab_analysis.report.run_table import configs, run_table
-from rlhf_lab_analysis.report.samples import RANGES, samples
+from rlhf_lab_analysis.report.samples import samples
 from rlhf_lab_analysis.report.series import curve_data, thinning
 from rlhf_lab_analysis.report.timelines import legend, timelines
-from rlhf_lab_analysis.report.titles import page_title
 from rlhf_lab_analysis.report.verdicts import QuestionCards, verdicts
 from rlhf_lab_analysis.report.warnings import warning_list
 from rlhf_lab_analysis.tables.table import Tables
-from rlhf_lab_analysis.words import label
 
-Question: TypeAlias = QuestionCards | OpenQuestion
-Compared: TypeAlias = Headline | QuestionCards | OpenQuestion
 SCRIPTS = (
-    *(
-        "numbers.js",
-        "state.js",
-        "paired.js",
-        "chart.js",
-        "labels.js",
-        "legend.js",
-        "reading.js",
-        "download.js",
-    ),
-    *("tables.js", "samples.js", "start.js"),
+    *("numbers.js", "state.js", "paired.js", "chart.js", "labels.js", "legend.js", "reading.js"),
+    *("download.js", "tables.js", "samples.js", "start.js"),
 )
 SHOWN_CODES = 4
 
@@ -56,15 +38,13 @@ SHOWN_CODES = 4
 class Options:
     """Options of a page. title: what it is called, "" for what its runs differ in. metric: shown
     first, and what claims are about. margin: the largest difference of it that does not matter.
-    beside: the page's folder, which links start from. texts: whether samples of runs are in it.
-    packages: what other packages make of the runs."""
+    beside: the page's folder, which links start from. texts: whether samples of runs are in it."""
 
     title: str = ""
     metric: str = "gold/win_rate"
     margin: float = 0.02
     beside: Path = Path()
     texts: bool = True
-    packages: tuple[Beside, ...] = ()
 
 
 def html(tables: Tables, options: Options) -> str:
@@ -74,36 +54,25 @@ def html(tables: Tables, options: Options) -> str:
     groups = name_groups(selection.cells)
     found = answers_of(judged, criteria)
     titles = {group.cell.key: group.title for group in groups}
-    first, open_ones = (
-        headlines(judged, found, criteria),
-        open_questions(found.unanswered, titles, criteria),
-    )
-    shown = verdicts(found)
-    questions_of_page = [*shown["questions"], *(one for one in open_ones if one.conditions)]
-    ranked = rank_groups(groups, [*first, *questions_of_page])
+    first, shown = headlines(judged, found, criteria), verdicts(found)
+    ranked = rank_groups(groups, [*first, *shown["questions"]])
     chosen = choose(tables, options.metric, modes=bool(first))
     # Sync beside async, where there is one; else whatever has seconds.
     drawn = timelines(groups, rank_groups(groups, first, only=True) or ranked)
     values = {
-        "title": options.title or page_title(groups),
+        "title": options.title or page_title(selection.cells),
         "summary": f"{size_text(tables)}. {codes(tables.runs)}.",
         "headlines": first,
-        "open_questions": open_ones,
+        "unanswered": found.unanswered,
         "thinning": thinning(groups, chosen),
         "basis": basis(chosen),
         "warnings": page_warnings(tables, groups, selection.left_out, found),
         "sources": sources(tables),
         "timelines": drawn,
         "timeline_legend": legend(drawn),
-        "lags": lags_of_lengths(groups, ranked),
-        "lag_legend": LAG_LEGEND,
-        "forks": fork_trees(tables, options.metric),
-        "score_name": label(options.metric),
-        "data": page_data(tables, groups, chosen, ranked, first, questions_of_page)
+        "data": page_data(tables, groups, chosen, ranked, first, shown["questions"])
         | {"samples": samples(groups, ranked) if options.texts else []},
-        "ranges": RANGES,
         "scripts": SCRIPTS,
-        "packages": options.packages,
         **shown,
         **results(groups, chosen),
         **run_table(tables, titles, options.metric, options.beside),
@@ -117,30 +86,29 @@ def page_data(
     chosen: Chosen,
     ranked: Sequence[int],
     first: Sequence[Headline],
-    questions_of_page: Sequence[Question],
+    questions: Sequence[QuestionCards],
 ) -> dict[str, Any]:
     """What the page's script works with."""
     places = {group.cell.key: place for place, group in enumerate(groups)}
-    questions = [
-        {"text": one.question, "groups": [places[key] for key in one.conditions if key in places]}
-        for one in questions_of_page
-    ]
-    compared = [places[key] for one in first for key in one.conditions if key in places]
-    curves = curve_data(groups, styles_of([group.cell for group in groups]), chosen, ranked)
+    compared = [places[key] for one in first for key in one.conditions]
+    curves = curve_data(groups, chosen, ranked)
     return curves | {
         "first": list(dict.fromkeys(compared)),
         "configs": configs(tables),
-        "questions": questions,
+        "questions": [
+            {"text": one.question, "groups": [places[key] for key in one.conditions]}
+            for one in questions
+        ],
     }
 
 
 def rank_groups(
-    groups: Sequence[Group], first: Sequence[Compared], only: bool = False
+    groups: Sequence[Group], first: Sequence[Headline | QuestionCards], only: bool = False
 ) -> list[int]:
     """The numbers of the conditions, those first that are compared, which are shown first. only:
     those alone."""
     places = {group.cell.key: place for place, group in enumerate(groups)}
-    wanted = [places[key] for one in first for key in one.conditions if key in places]
+    wanted = [places[key] for one in first for key in one.conditions]
     return list(dict.fromkeys([*wanted, *([] if only else range(len(groups)))]))
 
 

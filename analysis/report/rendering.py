@@ -26,7 +26,6 @@ def environment() -> Environment:
     )
     templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     templates.filters |= {"number": number_text, "ranges": ranges_text, "sort_key": sort_key}
-    templates.filters["signed"] = lambda value: f"{'+' if value > 0 else ''}{number_text(value)}"
     templates.globals["MISSING"] = MISSING
     return templates
 

@@ -7,17 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from rlhf_lab_analysis.report.chosen import Chosen
 from rlhf_lab_analysis.report.groups import Group
-from rlhf_lab_analysis.rounding import estimate_text, number_text
+from rlhf_lab_analysis.report.series import LEVEL
+from rlhf_lab_analysis.rounding import number_text
 from rlhf_lab_analysis.sources.axes import STEP
-from rlhf_lab_analysis.statistics.aggregates import aggregates, mean
-from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
-from rlhf_lab_analysis.words import DEVICE_HOURS, UPDATES, VIRTUAL, WALL, head, is_share
+from rlhf_lab_analysis.statistics.intervals import mean_ends
+from rlhf_lab_analysis.words import (
+    DEVICE_HOURS,
+    UPDATES,
+    VIRTUAL,
+    WALL,
+    head,
+    is_never_negative,
+    is_share,
+)
 
-OPTIONS = Options(method=Method.t)
 COLUMNS = 5
 COSTS = (VIRTUAL, WALL, UPDATES, DEVICE_HOURS, STEP)
 
@@ -66,24 +71,22 @@ def results(groups: Sequence[Group], chosen: Chosen) -> dict[str, Any]:
     return {"result_heads": heads, "results": list(tables.items())}
 
 
-def estimate_of(scores: Mapping[int, float], metric: str = "") -> Estimate | float:
-    """The mean over seeds with its t interval, of shares on log odds; without one where there is a
-    single seed, and NaN where there is none. Seeds without the number are left out, with a mark."""
-    known = [value for value in scores.values() if math.isfinite(value)]
-    if len(known) < 2:
-        return known[0] if known else math.nan
-    options = OPTIONS.for_shares(known) if is_share(metric) else OPTIONS
-    estimates = aggregates({"mean": np.array(known)[:, None]}, options, {"mean": mean})
-    return estimates["mean"]["mean"]
-
-
 def number_cell(scores: Mapping[int, float], metric: str = "", bare: bool = False) -> NumberCell:
-    """A number of a condition with its interval. bare: the mean alone."""
-    estimate = estimate_of(scores, metric)
+    """The mean over seeds with its t interval, of shares on log odds. Seeds without the number are
+    left out, with a mark; NaN where there is none. bare: the mean alone."""
+    known = [value for value in scores.values() if math.isfinite(value)]
     lacking = tuple(seed for seed, value in scores.items() if not math.isfinite(value))
-    if isinstance(estimate, float):
-        note = "" if bare or math.isnan(estimate) else " one seed"
-        return NumberCell(estimate, note, lacking)
-    interval = estimate_text(estimate).removeprefix(number_text(estimate.point))
-    is_noted = not (bare or math.isnan(estimate.point))
-    return NumberCell(estimate.point, interval if is_noted else "", lacking)
+    point = math.fsum(known) / len(known) if known else math.nan
+    note = ""
+    if known and not bare:
+        note = f" {interval(known, point, metric)}" if len(known) > 1 else " one seed"
+    return NumberCell(point, note, lacking)
+
+
+def interval(values: Sequence[float], point: float, metric: str) -> str:
+    """The interval of a mean, which has no negative end where the metric has no negative value."""
+    is_within = is_share(metric) and all(0 <= value <= 1 for value in values)
+    low, high = mean_ends(values, LEVEL, is_within)
+    if is_never_negative(metric):
+        low = max(low, min(0.0, point))
+    return f"[{number_text(low)}, {number_text(high)}]"

@@ -15,7 +15,6 @@ from urllib.parse import quote
 import pandas as pd
 
 from rlhf_lab_analysis.comparison.cell import Key
-from rlhf_lab_analysis.report.titles import run_names
 from rlhf_lab_analysis.rounding import MISSING
 from rlhf_lab_analysis.sources.record import flat_config
 from rlhf_lab_analysis.tables.table import Tables
@@ -24,23 +23,20 @@ from rlhf_lab_analysis.words import label
 # What `rlhf-lab timeline` draws, and what it is drawn from.
 TIMELINES = ("timeline.html", "timeline.jsonl")
 VIRTUAL_TIMELINE = "virtual_timeline.html"
-BEFORE = ("condition", "seed", "state")
-AFTER = ("rounds", "versions", "wall-clock, s", "findings", "code", "files", "config")
-Title = Mapping[Key, str]
+AFTER = ("rounds", "versions", "wall-clock, s", "findings", "code", "files", "folder", "config")
 
 
 @dataclass(frozen=True)
 class RunRow:
     """A run. group: the number of its condition in the page, None where the run does not count.
-    texts: its environment, where there are several, and its condition. score: of the page's metric.
-    counts: recorded rounds and judged versions."""
+    env: its environment, where there are several. score: of the page's metric. counts: recorded
+    rounds and judged versions."""
 
     id: str
     group: int | None
     place: str
     name: str
-    texts: Sequence[str]
-    seed: str
+    env: Sequence[str]
     state: str
     score: float
     counts: Sequence[str]
@@ -50,20 +46,39 @@ class RunRow:
     links: Sequence[tuple[str, str]]
 
 
-def run_table(tables: Tables, titles: Title, metric: str, beside: Path) -> dict[str, Any]:
-    """The table of runs. titles: short names of conditions by sweep, environment and condition, in
+def run_table(
+    tables: Tables, titles: Mapping[Key, str], metric: str, beside: Path
+) -> dict[str, Any]:
+    """The table of runs. titles: names of conditions by sweep, environment and condition, in
     order. beside: the page's folder, which links are relative to."""
     order = {key: number for number, key in enumerate(titles)}
     rows = sorted(
         tables.runs.to_dict("records"),
         key=lambda row: (order.get(key_of(row), len(order)), key_of(row)),
     )
-    has_env, names = tables.runs["env_id"].nunique() > 1, run_names(tables.runs)
-    context = Context(titles, order, names, has_env, metric, beside)
+    has_env = tables.runs["env_id"].nunique() > 1
+
+    def run_row(row: Mapping[Any, Any]) -> RunRow:
+        place, key = str(row["place"]), key_of(row)
+        return RunRow(
+            id=str(row["run"]),
+            group=order.get(key),
+            place=place,
+            name=f"{titles.get(key, row['condition'])}, {seed_text(row)}",
+            env=[str(row["env_id"])] if has_env else [],
+            state=str(row["state"]),
+            score=value_of(row, metric),
+            counts=[rounds_of(row), whole(row["versions"])],
+            seconds=value_of(row, "x/wall_seconds"),
+            findings=[line for line in str(row["problems"]).splitlines() if line],
+            code=str(row["code"])[:8],
+            links=links(Path(place), beside),
+        )
+
     env = ["environment"] if has_env else []
     return {
-        "run_heads": ["run", *env, *BEFORE, label(metric), *AFTER],
-        "runs": [run_row(row, context) for row in rows],
+        "run_heads": ["run", *env, "state", label(metric), *AFTER],
+        "runs": [run_row(row) for row in rows],
     }
 
 
@@ -71,36 +86,13 @@ def key_of(row: Mapping[Any, Any]) -> Key:
     return str(row["sweep"]), str(row["env_id"]), str(row["condition"])
 
 
-@dataclass(frozen=True)
-class Context:
-    """What the rows of a page share. order: the numbers of conditions."""
-
-    titles: Title
-    order: Mapping[Key, int]
-    names: Mapping[str, str]
-    has_env: bool
-    metric: str
-    beside: Path
-
-
-def run_row(row: Mapping[Any, Any], page: Context) -> RunRow:
-    place, run = str(row["place"]), str(row["run"])
-    title = page.titles.get(key_of(row), str(row["condition"]))
-    return RunRow(
-        id=run,
-        group=page.order.get(key_of(row)),
-        place=place,
-        name=page.names[run],
-        texts=[str(row["env_id"]), title] if page.has_env else [title],
-        seed=whole(row["seed"]),
-        state=str(row["state"]),
-        score=value_of(row, page.metric),
-        counts=[rounds_of(row), whole(row["versions"])],
-        seconds=value_of(row, "x/wall_seconds"),
-        findings=[line for line in str(row["problems"]).splitlines() if line],
-        code=str(row["code"])[:8],
-        links=links(Path(place), page.beside),
-    )
+def seed_text(row: Mapping[Any, Any]) -> str:
+    """The seed of a run, after that of its stages where it has one."""
+    if pd.isna(row["seed"]):
+        return "no seed"
+    stage = row.get("stage_seed")
+    before = "" if stage is None or pd.isna(stage) else f"stage seed {int(stage)}, "
+    return f"{before}seed {int(row['seed'])}"
 
 
 def value_of(row: Mapping[Any, Any], column: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.rollouts import RolloutSample, read_rollouts
@@ -17,25 +17,8 @@ from rlhf_lab_analysis.report.series import even_indices, short
 JUDGED = "samples.jsonl"
 # Of a page, of a run, of a round, and of a text's characters.
 MOST_RUNS, ROUNDS, SAMPLES, CHARACTERS = 24, 6, 4, 1200
-# Samples with single tokens: the first runs of a page, the first of a round, tokens of a sample.
-TOKEN_RUNS, TOKEN_SAMPLES, TOKENS = 4, 2, 256
 
 
-class Range(NamedTuple):
-    """A number that samples are found by. key: of a sample. step: of the field; "any" for what is
-    no whole number, which is compared as it is shown."""
-
-    name: str
-    key: str
-    step: str
-
-
-# The template makes the fields, and the scripts read names and keys from these.
-RANGES = (
-    Range("reward", "reward", "any"),
-    Range("tokens", "tokens", "1"),
-    Range("turns", "num_turns", "1"),
-)
 CUT = " …"
 
 
@@ -45,21 +28,21 @@ def samples(groups: Sequence[Group], ranked: Sequence[int]) -> list[dict[str, An
     for place in ranked:
         if len(found) == MOST_RUNS:
             break
-        if one := of_group(groups[place], len(found) < TOKEN_RUNS):
+        if one := of_group(groups[place]):
             found.append({"group": place, **one})
     return found
 
 
-def of_group(group: Group, has_tokens: bool) -> dict[str, Any] | None:
-    """The samples of the first seed that has some. has_tokens: whether with single tokens."""
+def of_group(group: Group) -> dict[str, Any] | None:
+    """The samples of the first seed that has some."""
     for seed in group.cell.seeds:
         folder = Path(str(group.cell.runs[seed]["place"]))
-        if folder.is_dir() and (rounds := [*trained_on(folder, has_tokens), *judged(folder)]):
+        if folder.is_dir() and (rounds := [*trained_on(folder), *judged(folder)]):
             return {"title": group.title, "seed": seed, "rounds": rounds}
     return None
 
 
-def trained_on(folder: Path, has_tokens: bool) -> list[dict[str, Any]]:
+def trained_on(folder: Path) -> list[dict[str, Any]]:
     """Samples of evenly chosen rounds, the first and the last among them. A damaged file has none:
     the run's findings name it."""
     try:
@@ -71,60 +54,35 @@ def trained_on(folder: Path, has_tokens: bool) -> list[dict[str, Any]]:
         by_round.setdefault(row.round, []).append(row)
     numbers = list(by_round)
     return [
-        {
-            "name": f"round {number}",
-            "samples": [
-                rollout(one, TOKENS if has_tokens and place < TOKEN_SAMPLES else 0)
-                for place, one in enumerate(by_round[number][:SAMPLES])
-            ],
-        }
+        {"name": f"round {number}", "samples": list(map(rollout, by_round[number][:SAMPLES]))}
         for number in (numbers[place] for place in even_indices(len(numbers), ROUNDS))
     ]
 
 
-def rollout(one: RolloutSample, num_tokens: int = TOKENS) -> dict[str, Any]:
-    """A sample that a round was trained on, with its first `num_tokens` tokens. num_turns: the
-    policy's, as in the metric episode/turns; only episodes have it."""
-    of_episode = {"num_turns": one.num_turns} if one.num_turns else {}
-    turns: list[dict[str, Any]] = []
-    for row in one.turns:
-        turns.append(turn(row, num_tokens, one.is_kept))
-        num_tokens -= len(turns[-1].get("tokens", ()))
+def rollout(one: RolloutSample) -> dict[str, Any]:
+    """A sample that a round was trained on; of an episode the texts of its turns."""
+    turns = [turn(row, one.is_kept) for row in one.turns]
     return {
         "prompt": cut(one.prompt),
-        # The texts of turns are all that there is of it.
         **({"turns": turns} if turns else {"response": cut(one.response)}),
-        "number": one.round,
         "reward": short(one.reward),
         "tokens": one.tokens,
-        **of_episode,
         "facts": [
             ["reward", short(one.reward)],
             ["version", one.version],
             ["lag", f"{counted(one.lag_updates, 'update')}, {counted(one.lag_rounds, 'round')}"],
             ["length", f"{counted(one.tokens, 'token')}, {one.finish}"],
-            *(["turns", number] for number in of_episode.values()),
+            *([["turns", one.num_turns]] if one.num_turns else []),
         ],
     }
 
 
-def turn(row: Mapping[str, Any], num_tokens: int, is_kept: bool) -> dict[str, Any]:
-    """A text of a sample with its first tokens. about: whose it is, in how many tokens, of which
-    versions, and whether the loss reads them. tokens: texts; the policy's have log-probs, and one
-    version or one each. text: what is behind them."""
-    texts, text = row.get("token_texts", []), row["text"]
-    shown = texts[:num_tokens]
-    found: dict[str, Any] = {"writer": row["writer"], "about": about(row, is_kept)}
-    if "reward" in row:
-        found["reward"] = short(row["reward"])
-    if shown:
-        found["tokens"] = shown
-        text = text_behind(text, "".join(shown), len(shown) < len(texts))
-        if row["writer"] == POLICY:
-            versions = row.get("versions", [])[:num_tokens]
-            found["logps"] = [None if x is None else round(x, 3) for x in row["logps"][:num_tokens]]
-            found["versions"] = versions or row["version"]
-    return found | ({"text": cut(text)} if text else {})
+def turn(row: Mapping[str, Any], is_kept: bool) -> dict[str, Any]:
+    """A text of a sample. about: whose it is, in how many tokens, of which versions, and whether
+    the loss reads them."""
+    reward = {"reward": short(row["reward"])} if "reward" in row else {}
+    text = cut(row["text"])
+    return {"writer": row["writer"], "about": about(row, is_kept), "text": text, **reward}
 
 
 def about(row: Mapping[str, Any], is_kept: bool) -> str:
@@ -137,14 +95,6 @@ def about(row: Mapping[str, Any], is_kept: bool) -> str:
     loss = "in the loss" if is_kept else "not trained on"
     written = f"{counted(len(row['logps']), 'token')}{'' if first is None else by}"
     return f"{row['writer']}, {written}, {loss}"
-
-
-def text_behind(text: str, shown: str, is_cut: bool) -> str:
-    """What a text has behind the tokens that are shown. These are what was really written, with
-    special tokens; a text that does not begin with them is cut off there."""
-    if shown.startswith(text):
-        return ""
-    return text.removeprefix(shown) if text.startswith(shown) else CUT * is_cut
 
 
 def judged(folder: Path) -> list[dict[str, Any]]:

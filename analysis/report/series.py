@@ -11,11 +11,12 @@ from scipy import stats
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.report.chosen import MEASURED_AXIS, Chosen
-from rlhf_lab_analysis.report.colours import PageStyle
 from rlhf_lab_analysis.report.groups import Group
-from rlhf_lab_analysis.words import is_share, label
+from rlhf_lab_analysis.words import is_never_negative, is_share, label
 
 LEVEL = 0.95
+# Of the page's lines, in pixels.
+LINE_WIDTH = 2
 # Of the numbers in the page's data.
 DIGITS = 6
 # At most so many points of a run, and so many numbers in all, about seven characters each.
@@ -38,9 +39,7 @@ class Pool:
         return self._known[key]
 
 
-def curve_data(
-    groups: Sequence[Group], styles: Sequence[PageStyle], chosen: Chosen, ranked: Sequence[int]
-) -> dict[str, Any]:
+def curve_data(groups: Sequence[Group], chosen: Chosen, ranked: Sequence[int]) -> dict[str, Any]:
     """The numbers of all curves, for the page's script. ranked: the conditions, those first that
     are shown first."""
     points, pool = points_a_run(groups, chosen), Pool()
@@ -50,10 +49,11 @@ def curve_data(
         {
             **{"env": envs.index(group.cell.env), "title": group.title, "rank": ranks[place]},
             **{"sweep": group.cell.sweep, "condition": group.cell.condition},
-            **{"colour": style.colour, "dash": style.dash, "marker": style.marker},
+            **{"colour": group.look.colour, "dash": dash_of(group.look.line)},
+            "marker": group.look.marker,
             "runs": [run_data(group.cell, seed, chosen, points, pool) for seed in group.cell.seeds],
         }
-        for place, (group, style) in enumerate(zip(groups, styles, strict=True))
+        for place, group in enumerate(groups)
     ]
     return {
         "level": LEVEL,
@@ -69,6 +69,12 @@ def curve_data(
     }
 
 
+def dash_of(line: Any) -> str:
+    """matplotlib's line style as stroke-dasharray, whose unit is a pixel and not the line's width;
+    "" for a whole line."""
+    return "" if line == "-" else " ".join(f"{LINE_WIDTH * part:g}" for part in line[1])
+
+
 def quantiles(groups: Sequence[Group]) -> dict[str, Any]:
     """Student's t of the page's level by the number of seeds."""
     most = max((len(group.cell.seeds) for group in groups), default=1)
@@ -76,9 +82,12 @@ def quantiles(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def metric_entries(metrics: Sequence[str], of: str) -> list[dict[str, Any]]:
-    """Metrics as the page's script knows them; of: the table that they are of."""
+    """Metrics as the page's script knows them; of: the table that they are of, least: the value
+    below which there is none."""
     return [
-        {"id": name, "label": label(name), "of": of, "share": is_share(name)} for name in metrics
+        {"id": name, "label": label(name), "of": of, "share": is_share(name)}
+        | ({"least": 0} if is_never_negative(name) else {})
+        for name in metrics
     ]
 
 

@@ -23,7 +23,6 @@ from rlhf_lab.runs.timeline import (
     paused_shares,
     read_spans,
     shares_text,
-    visible,
     wall,
 )
 from rlhf_lab.runs.timeline_colours import phase_colours
@@ -31,7 +30,7 @@ from rlhf_lab.runs.timeline_svg import chart
 from rlhf_lab.runs.virtual_timeline import read_virtual_spans
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.plots.round_seconds import COLUMNS, sums_of
-from rlhf_lab_analysis.plots.timelines import measured_lanes
+from rlhf_lab_analysis.plots.timelines import clipped, measured_lanes
 from rlhf_lab_analysis.report.groups import Group
 from rlhf_lab_analysis.rounding import number_text
 from rlhf_lab_analysis.words import VIRTUAL
@@ -78,49 +77,26 @@ class Piece:
 
 def timelines(groups: Sequence[Group], ranked: Sequence[int]) -> list[list[DrawnTimeline]]:
     """Drawings of the first conditions in `ranked` that have seconds: those of this machine's
-    clock, then those of virtual clusters, where there are any."""
-    pieces = {SECONDS: Scale(), VIRTUAL_SECONDS: Scale()}
+    clock, then those of virtual clusters, where there are any. Those of one clock share a scale;
+    one that would be too short to see beside the others is left out."""
+    by_clock: dict[str, list[tuple[int, Piece]]] = {SECONDS: [], VIRTUAL_SECONDS: []}
     for place in ranked:
         # Files are read of as many runs as are drawn.
-        if pieces[clock_of(groups[place])].is_full:
+        if len(by_clock[clock_of(groups[place])]) == MOST_RUNS:
             continue
         if (piece := piece_of(groups[place])) is not None:
-            pieces[piece.unit].add(place, piece)
+            own = by_clock[piece.unit]
+            seconds = [piece.seconds, *(other.seconds for _, other in own)]
+            if max(seconds) < LARGEST_RATIO * min(seconds):
+                own.append((place, piece))
     return [
         [
-            draw(place, groups[place], piece, scale.longest, f"{number}-{order}")
-            for order, (place, piece) in enumerate(scale.pieces)
+            draw(place, groups[place], piece, max(p.seconds for _, p in own), f"{number}-{place}")
+            for place, piece in own
         ]
-        for number, scale in enumerate(pieces.values())
-        if scale.pieces
+        for number, own in enumerate(by_clock.values())
+        if own
     ]
-
-
-class Scale:
-    """Pieces that are drawn in one scale, all as wide as the longest lasts. Those that would be too
-    short to see beside the first are left out."""
-
-    def __init__(self) -> None:
-        self.pieces: list[tuple[int, Piece]] = []
-
-    def add(self, place: int, piece: Piece) -> None:
-        others = [one for _, one in self.pieces]
-        if not self.is_full and (not others or is_visible(piece, others)):
-            self.pieces.append((place, piece))
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.pieces) == MOST_RUNS
-
-    @property
-    def longest(self) -> float:
-        return max(piece.seconds for _, piece in self.pieces)
-
-
-def is_visible(piece: Piece, others: Sequence[Piece]) -> bool:
-    """Whether neither this one nor another is too short in the scale of all."""
-    seconds = [one.seconds for one in (piece, *others)]
-    return max(seconds) < LARGEST_RATIO * min(seconds)
 
 
 def draw(place: int, group: Group, piece: Piece, seconds: float, name: str) -> DrawnTimeline:
@@ -187,10 +163,11 @@ def recorded(folder: Path, read: Callable[[Path], list[LaneSpan]]) -> list[LaneS
 
 
 def laid_out(group: Group, seed: int) -> Piece | None:
+    """A few rounds by the seconds of the tables."""
     rows = group.cell.recorded[seed]
     if len(rows) < 2 or not all(name in rows and rows[name].notna().all() for name in COLUMNS):
         return None
-    spans = measured_lanes(group.cell, sums_of(group.cell, seed))
+    spans = measured_lanes(group.cell, sums_of(group.cell, seed), ROUNDS)
     if not spans or wall(spans) <= 0:
         return None
     named = [replace(s, phase="update") if s.phase == "train" else s for s in spans]
@@ -204,17 +181,10 @@ def middle(spans: Sequence[LaneSpan], shares: str, source: str, unit: str = SECO
     for number in range(min(ROUNDS, len(rounds)), 0, -1):
         begin = (len(rounds) - number) // 2
         shown = rounds[begin : begin + number]
-        of_lane = [s for s in spans if s.lane == lane and shown[0] <= s.round <= shown[-1]]
-        window = (min(s.start for s in of_lane), max(s.end for s in of_lane))
-        kept = [s for s in visible(spans, window) if s.lane != lane or s in of_lane]
-        seen = [clipped(span, window) for span in kept]
-        if len(seen) <= MOST_SPANS:
+        own = [s for s in spans if s.lane == lane and shown[0] <= s.round <= shown[-1]]
+        others = [s for s in spans if s.lane != lane]
+        start, end = min(s.start for s in own), max(s.end for s in own)
+        drawn = clipped([*own, *others], start, end)
+        if len(drawn) <= MOST_SPANS:
             break
-    drawn = [span for span in seen if span.end > span.start]
     return Piece(drawn, (shown[0], shown[-1]), shares, source, unit)
-
-
-def clipped(span: LaneSpan, window: tuple[float, float]) -> LaneSpan:
-    """What of a span lies in the window, in seconds since that began."""
-    start, end = max(span.start, window[0]), min(span.end, window[1])
-    return replace(span, start=start - window[0], end=max(start, end) - window[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,9 +30,9 @@ COLUMNS = ("sweep", "env_id", "exp_name", "condition", "stage_seed", "seed", *PA
 @dataclass(frozen=True)
 class Place:
     """Environment, condition and seed of a run. env: the environment, whose scores are of one
-    scale. experiment: its name. condition: the experiment with N, T, K, S and `by`, so that runs
-    which share environment and condition differ in their seeds alone. stage_seed: of the stages,
-    where it is apart from the seed."""
+    scale. experiment: its name. condition: the experiment with N, T, K and S. stage_seed: of the
+    stages, where it is apart from the seed. extra: the other settings in which runs of the name
+    differ (tables.differing)."""
 
     env: str
     experiment: str
@@ -52,25 +52,23 @@ class Place:
         return self.stage_seed, self.seed
 
 
-def place_of(record: Record, by: Sequence[str] = ()) -> Place:
-    """Environment, condition and seed of a run. by: keys that also distinguish conditions."""
+def place_of(record: Record) -> Place:
+    """Environment, condition and seed of a run."""
     config, facts = record.config, record.facts
     seed = facts.seed if facts.seed is not None else as_seed(look_up(config, "seed"))
     parts = {part: option_of(config, part) for part in PARTS}
     numbers = {name: as_seed(look_up(config, key)) for name, key in NUMBERS.items()}
     if parts["mode"] == "sync":
         numbers["max_staleness"] = 0
-    extra = {key: plain(look_up(config, key)) for key in by}
     # Names in the config come first; without them they are derived as rlhf_lab's trackers do.
     tracked = TrackedRun(Path(), config, record.run, job_type_of(record))
     env = str(look_up(config, "env_id") or env_id(tracked))
     experiment = str(look_up(config, "exp_name") or exp_name(tracked, facts.swept))
     labels = [f"{LETTERS[name]}={value}" for name, value in numbers.items() if value is not None]
-    labels += [f"{key}={value}" for key, value in extra.items()]
     labels += fork_labels(config)
     condition = " ".join([experiment or "(no exp_name)", *labels])
     stage_seed = as_seed(look_up(config, "stage_seed")) or None
-    return Place(env, experiment, condition, stage_seed, seed, parts, numbers, extra)
+    return Place(env, experiment, condition, stage_seed, seed, parts, numbers, {})
 
 
 def fork_labels(config: Mapping[str, Any]) -> list[str]:

@@ -84,13 +84,15 @@ def t_ends(point_M: Floats, left_out: Sequence[Floats], level: float) -> tuple[F
     return point_M - half_M, point_M + half_M
 
 
-def mean_ends(values: Sequence[float], level: float) -> tuple[float, float]:
-    """Ends of the textbook's t interval of a mean; without bounds from a single value."""
+def mean_ends(values: Sequence[float], level: float, is_share: bool = False) -> tuple[float, float]:
+    """Ends of the textbook's t interval of a mean, of a share on log odds; without bounds from a
+    single value."""
     if len(values) < 2:
         return -math.inf, math.inf
     value_N = np.array(values)
     means_N1 = ((value_N.sum() - value_N) / (len(values) - 1))[:, None]
-    low_1, high_1 = t_ends(value_N.mean(keepdims=True), [means_N1], level)
+    made = logit_ends if is_share else t_ends
+    low_1, high_1 = made(value_N.mean(keepdims=True), [means_N1], level)
     return float(low_1[0]), float(high_1[0])
 
 

@@ -25,16 +25,16 @@ from rlhf_lab_analysis.plots.paper import paper_figure
 from rlhf_lab_analysis.plots.style import write
 from rlhf_lab_analysis.publication_tables.entries import plain
 from rlhf_lab_analysis.publication_tables.options import TableOptions
-from rlhf_lab_analysis.publication_tables.registry import TABLES
+from rlhf_lab_analysis.publication_tables.registry import make_tables
 from rlhf_lab_analysis.rounding import fixed
 from rlhf_lab_analysis.sources.conditions import PARTS
 from rlhf_lab_analysis.studies.seeds import select_runs
 from rlhf_lab_analysis.tables.summary import printable
 from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import WALL, WIN_RATE
 
 FIGURES = ("fig1_win_rate_and_cost", "fig2_timelines", "fig9_reward_and_drift", "trade_off")
-OVER_SEEDS = ("results", "scales")
-WIN_RATE = "gold/win_rate"
+OVER_SEEDS = ("results", "differences")
 NAN = float("nan")
 PHASES = ("generate", "score", "train", "sync", "wait", "generator_wait")
 
@@ -136,15 +136,15 @@ def phase_table(runs: Sequence[Run]) -> Table:
 
 def print_over_seeds(tables: Tables, selection: Selection, console: Console) -> None:
     """Print the publication tables of these conditions, with intervals over seeds."""
-    for name in OVER_SEEDS:
-        with console.phase(f"making {name}"):
-            found = TABLES[name](tables, selection, TableOptions())
-        for table in found:
-            console.print(f"\n{table.caption}")
-            rows = [[plain(entry) for entry in row] for row in table.rows]
-            console.table(table.name, table.columns, rows)
-            for warning in table.warnings:
-                console.print(f"  {warning}")
+    metrics = [name for name in (WIN_RATE, WALL) if any(c.has(name) for c in selection.cells)]
+    with console.phase("making tables over seeds"):
+        found = make_tables(OVER_SEEDS, tables, TableOptions(metrics))
+    for table in found:
+        console.print(f"\n{table.caption}")
+        rows = [[plain(entry) for entry in row] for row in table.rows]
+        console.table(table.name, table.columns, rows)
+        for note in table.notes:
+            console.print(f"  {note}")
 
 
 def draw(selection: Selection, out: Path, console: Console) -> None:

@@ -39,13 +39,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("sources", nargs="+", metavar="SOURCE", help=f"a folder or file, or KIND:PLACE ({KINDS})")
     add("--metric", action="append", default=[], help="keep this metric (repeat)")
     add(
-        "--by",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="a config key that also distinguishes conditions (repeat)",
-    )
-    add(
         "--where",
         action="append",
         default=[],
@@ -78,15 +71,15 @@ def run(given: argparse.Namespace, console: Console) -> None:
         reading = read_sources(given.sources, filters)
         if given.compact is not None:
             reading = compact(reading, given.compact)
-        tables = make_tables(reading, filters, given.metric, given.by)
+        tables = make_tables(reading, filters, given.metric)
     show(tables, console)
     if given.out:
         with console.phase("writing the tables"):
             for path in save(tables, given.out):
                 console.print(f"wrote {path}")
     if given.export:
-        chosen = [one.record for one in place_runs(select(reading, filters)[0], given.by)]
-        runs = runs_to_export(chosen, given.by)
+        chosen = [one.record for one in place_runs(select(reading, filters)[0])]
+        runs = runs_to_export(chosen)
         with console.phase("writing the runs"):
             written = write_benchmark(runs, given.export, given.entity, given.project)
         console.print(f"wrote {len(written)} runs to {given.export}/{given.entity}/{given.project}")

@@ -21,15 +21,15 @@ class Exported:
     condition: str
 
 
-def runs_to_export(records: Sequence[Record], by: Sequence[str] = ()) -> list[Exported]:
-    """The runs to export, in their order. by: as in `place_of`.
+def runs_to_export(records: Sequence[Record]) -> list[Exported]:
+    """The runs to export, in their order.
 
     Names are made of all runs, so that they do not depend on which of two repetitions stays. Of
     runs with the same settings and seed that one is exported whose condition has more seeds, so
     that the larger condition stays whole. Of equally large ones it is the condition with more
     evaluations, then that with the longer name, and of one condition the run with more evaluations.
     """
-    runs = by_settings([Placed(record, place_of(record, by)) for record in records])
+    runs = by_settings([Placed(record, place_of(record)) for record in records])
     sizes = {name: size_of(members) for name, members in by_condition(runs).items()}
     ranks = [
         (*sizes[run.place.group], len(name), name, len(run.record.evals))

@@ -68,19 +68,14 @@ class Tables:
         return Tables(points, versions, runs, tuple(f for f in self.findings if f.run in ids))
 
 
-def make_tables(
-    reading: Reading,
-    filters: Filters = ALL,
-    metrics: Sequence[str] = (),
-    by: Sequence[str] = (),
-) -> Tables:
+def make_tables(reading: Reading, filters: Filters = ALL, metrics: Sequence[str] = ()) -> Tables:
     """Tables of the runs that the filters choose.
 
-    metrics: names to keep, all if empty. by: config keys that also distinguish conditions. Raises
-    UserError if no run is left, or none has any of the metrics, and names those that exist.
+    metrics: names to keep, all if empty. Raises UserError if no run is left, or none has any of the
+    metrics, and names those that exist.
     """
     wanted, dropped = select(reading, filters)
-    placed = place_runs(wanted, by)
+    placed = place_runs(wanted)
     names = sorted(set[str]().union(*(n for run in placed for n in metric_names(run.record))))
     if metrics and not set(metrics) & set(names):
         raise UserError(f"--metric {', '.join(metrics)}: no run has it; there are {listing(names)}")
@@ -133,9 +128,9 @@ def is_same(one: Record, other: Record) -> bool:
     return (first.group, first.seeds) == (second.group, second.seeds)
 
 
-def place_runs(records: Sequence[Record], by: Sequence[str]) -> list[Placed]:
+def place_runs(records: Sequence[Record]) -> list[Placed]:
     """Runs by environment, condition and seed; the number of those before them at the same."""
-    placed = by_settings([Placed(record, place_of(record, by)) for record in records])
+    placed = by_settings([Placed(record, place_of(record)) for record in records])
     placed.sort(
         key=lambda run: (
             *run.place.group,

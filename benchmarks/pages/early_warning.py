@@ -40,8 +40,6 @@ from rlhf_lab_analysis.words import UPDATES
 
 TRACKED = Path(__file__).parents[2] / "analysis" / "benchmark" / "collapses.parquet"
 SWEEP = "staleness_rate_nano"
-# What such runs differ in, and what a condition's name may lack.
-RATE = "optim.lr"
 LEADS = (1, 4, 8, 16)
 # The direction that alarms, chosen before any was scored: 1 where high values are thought to come
 # before a collapse, -1 where low ones are.
@@ -148,7 +146,7 @@ def alarm_table(runs: Sequence[Run]) -> Table:
 def run(given: argparse.Namespace, console: Console) -> None:
     """Score every signal, and print or publish the tables. Raises UserError if no run collapses, or
     all do."""
-    runs = runs_of(cells(gather(given.tables or [str(TRACKED)], by=(RATE,))))
+    runs = runs_of(cells(gather(given.tables or [str(TRACKED)])))
     rounds = sorted(one.collapse + 1 for one in runs if one.collapse is not None)
     fallen, stable = len(rounds), len(runs) - len(rounds)
     if not fallen or not stable:

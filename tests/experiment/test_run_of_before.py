@@ -22,6 +22,7 @@ from rlhf_lab.sweeps.job import content_of
 from rlhf_lab_analysis.sources.conditions import place_of
 from rlhf_lab_analysis.sources.filters import is_chosen
 from rlhf_lab_analysis.sources.folders import read_folder
+from rlhf_lab_analysis.sources.record import look_up
 from tests.support.composed import composed
 from tests.support.examples import call
 
@@ -60,8 +61,9 @@ def test_its_timeline_is_drawn(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_its_condition_is_in_the_tables() -> None:
     (record,) = read_folder(RECORDED).records
-    by = ("mode.at_bound", "mode.when_stale", "mode.weights", "mode.extra_rounds")
-    assert list(place_of(record, by).extra.values()) == ["drop", "drop", "latest_per_token", 2]
+    keys = ("mode.at_bound", "mode.when_stale", "mode.weights", "mode.extra_rounds")
+    found = [look_up(record.config, key) for key in keys]
+    assert found == ["drop", "drop", "latest_per_token", 2]
     assert place_of(record).condition == "online_dpo-free N=1 T=1 K=2 S=2"
     assert is_chosen(record, {"mode.weights": ["newest_in_sequence"]})
     assert record.findings == ()

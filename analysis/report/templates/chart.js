@@ -23,8 +23,9 @@ const choice = () => ({
   env: +get("env").value, singles: get("singles").checked, band: get("band").checked,
   less: get("paired").checked && !DATA.axes[get("axis").value].measured,
 });
-// Many bands hide each other, unless they are asked for.
-const MOST_BANDS = 4;
+// Bands are shown at first where they are few, which hide less, and of three seeds or more.
+const MOST_BANDS = 4, FEWEST_SEEDS = 3;
+const hasBands = shown => shown.length <= MOST_BANDS && shown.every(({ runs }) => runs.length >= FEWEST_SEEDS);
 
 // The conditions that pass the filters and have these two numbers, those shown first in front.
 function matching({ metric, axis, env }) {
@@ -41,7 +42,7 @@ function curvesOf(places, { metric, axis }) {
   for (const place of [...places].sort((one, other) => one - other)) {
     const group = DATA.groups[place];
     const runs = group.runs.map(run => curveOf(run, metric.of, axis.id, metric.id)).filter(Boolean);
-    if (runs.length) found.push({ group, place, runs, mean: meanOf(runs, axis.measured, DATA.t, metric.share) });
+    if (runs.length) found.push({ group, place, runs, mean: meanOf(runs, axis.measured, DATA.t, metric.share, metric.least ?? -Infinity) });
   }
   return found;
 }
@@ -62,34 +63,30 @@ const range = values => values.reduce(([low, high], value) =>
   [value < low ? value : low, value > high ? value : high], [Infinity, -Infinity]);
 
 // From numbers to places in the drawing. right: pixels beside the lines, for their names.
-function scales(curves, { singles, band, metric, less }, isLog, { width, height, right: room }) {
+function scales(curves, { singles, band, metric, less }, { width, height, right: room }) {
   const alone = curves.filter(({ mean }) => singles || !mean.x.length).flatMap(({ runs }) => runs);
   const xs = [...curves.map(({ mean }) => mean), ...alone].flatMap(line => line.x);
   const ys = [...curves.map(({ mean }) => mean), ...alone].flatMap(line => line.y);
   const bands = band ? curves.flatMap(({ mean }) => [...mean.low, ...mean.high]) : [];
-  let [left, right] = range(isLog ? xs.filter(x => x > 0) : xs);
-  if (left === right) { left -= isLog ? left / 2 : 1; right += isLog ? right : 1; }
+  let [left, right] = range(xs);
+  if (left === right) { left -= 1; right += 1; }
   const [bottom, top] = within(extent(ys.concat(bands)), metric.share && !less), wide = width - ROOM.left - room;
-  const tall = height - ROOM.top - ROOM.bottom, log = Math.log;
-  const share = isLog ? x => (log(x) - log(left)) / (log(right) - log(left))
-    : x => (x - left) / (right - left);
+  const tall = height - ROOM.top - ROOM.bottom;
   return {
-    left, right, bottom, top, width, height, isLog, edge: width - room,
-    x: x => ROOM.left + share(x) * wide, y: y => ROOM.top + (top - y) / (top - bottom) * tall,
+    left, right, bottom, top, width, height, edge: width - room,
+    x: x => ROOM.left + (x - left) / (right - left) * wide, y: y => ROOM.top + (top - y) / (top - bottom) * tall,
   };
 }
 
 const spot = (scale, x, y) => `${scale.x(x).toFixed(1)},${scale.y(y).toFixed(1)}`;
 
 function pathOf(scale, xs, ys) {
-  const points = xs.map((x, n) => [x, ys[n]])
-    .filter(([x, y]) => Number.isFinite(y) && (!scale.isLog || x > 0));
+  const points = xs.map((x, n) => [x, ys[n]]).filter(([, y]) => Number.isFinite(y));
   return points.length ? "M" + points.map(([x, y]) => spot(scale, x, y)).join("L") : "";
 }
 
 function areaOf(scale, { x, low, high }) {
-  const kept = x.map((_, n) => n)
-    .filter(n => Number.isFinite(low[n]) && (!scale.isLog || x[n] > 0));
+  const kept = x.map((_, n) => n).filter(n => Number.isFinite(low[n]));
   if (kept.length < 2) return "";
   const there = kept.map(n => spot(scale, x[n], high[n]));
   const back = kept.reverse().map(n => spot(scale, x[n], low[n]));
@@ -114,7 +111,7 @@ function markPath(marker, size = 4) {
 function marks(layer, scale, { x, y }, group) {
   const step = Math.max(1, Math.ceil(x.length / 12));
   x.forEach((value, n) => {
-    if (n % step && n !== x.length - 1 || scale.isLog && value <= 0) return;
+    if (n % step && n !== x.length - 1) return;
     const turn = group.marker === "X" || group.marker === "*" ? " rotate(45)" : "";
     draw(layer, "path", { class: "mark", d: markPath(group.marker, 3.2),
       transform: `translate(${spot(scale, value, y[n])})${turn}` });
@@ -123,8 +120,7 @@ function marks(layer, scale, { x, y }, group) {
 
 function axes(svg, scale, { metric, axis, less }) {
   const { height } = scale, floor = height - ROOM.bottom;
-  const across = scale.isLog ? logTicks(scale.left, scale.right)
-    : ticks(scale.left, scale.right, (scale.edge - ROOM.left) / 80);
+  const across = ticks(scale.left, scale.right, (scale.edge - ROOM.left) / 80);
   for (const y of ticks(scale.bottom, scale.top, height / 60)) {
     draw(svg, "line", { class: less && y === 0 ? "frame" : "grid", x1: ROOM.left, x2: scale.edge, y1: scale.y(y), y2: scale.y(y) });
     draw(svg, "text", { x: ROOM.left - 8, y: scale.y(y) + 4, "text-anchor": "end" }, say(y));
@@ -160,26 +156,22 @@ function redraw() {
   const width = Math.max(260, box.clientWidth), height = Math.round(Math.min(460, 220 + width * 0.25));
   box.replaceChildren();
   legend(places, single);
-  if (!isBandChosen) get("band").checked = wanted.band = shown.length <= MOST_BANDS;
-  const canLog = shown.some(curve => curve.mean.x.filter(x => x > 0).length > 1);
-  get("log").disabled = !canLog;
+  if (!isBandChosen) get("band").checked = wanted.band = hasBands(shown);
   const svg = draw(box, "svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img",
     "aria-label": `${titleOf(wanted)} over ${wanted.axis.label}: ${shown.length} conditions` });
   drawn = null;
   if (!shown.length) {
     draw(svg, "text", { x: 20, y: 40 }, places.length ? "every condition is hidden"
       : `no condition here has ${wanted.metric.label} over ${wanted.axis.label}`);
-    get("numbers").lastElementChild.replaceChildren();
     return read(null);
   }
   const names = labelled(shown, width), right = ROOM.right + (names ? names.width : 0);
-  const scale = scales(shown, wanted, canLog && get("log").checked, { width, height, right });
+  const scale = scales(shown, wanted, { width, height, right });
   axes(svg, scale, wanted);
   for (const curve of shown) layerOf(svg, curve, scale, wanted);
   if (names) drawLabels(svg, shown, names, scale);
   drawn = { svg, scale, shown, wanted };
   read(cursor);
-  numberTable();
   get("drawn").textContent = describe(shown, places, wanted);
 }
 

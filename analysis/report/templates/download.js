@@ -1,79 +1,10 @@
-// What is shown as files: a chart as SVG or PNG, its numbers or a table as CSV.
-const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "opacity", "font-size", "font-family", "text-anchor"];
-const SCALE = 2;
-
-function save(blob, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
+// What is shown as CSV files: the numbers of the chart, or the rows of a table.
+function save(rows, part) {
+  const link = document.createElement("a"), name = `${document.title} ${part}`.toLowerCase();
+  link.href = URL.createObjectURL(new Blob([csvText(rows)], { type: "text/csv" }));
+  link.download = name.replace(/[^a-z0-9.]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 80) + ".csv";
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-}
-
-const fileName = (part, kind) =>
-  `${document.title} ${part}`.toLowerCase().replace(/[^a-z0-9.]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 80) + `.${kind}`;
-
-// Any colour that CSS has as one that every program reads.
-function plainColour(text, context) {
-  if (!text || text === "none") return text;
-  context.clearRect(0, 0, 1, 1);
-  context.fillStyle = text;
-  context.fillRect(0, 0, 1, 1);
-  const [red, green, blue] = context.getImageData(0, 0, 1, 1).data;
-  return `rgb(${red},${green},${blue})`;
-}
-
-// The drawing with its styles in it, and its legend where lines have no names.
-function svgText() {
-  const { svg, scale, shown } = drawn, copy = svg.cloneNode(true);
-  const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const originals = svg.querySelectorAll("*");
-  copy.querySelectorAll("*").forEach((node, n) => {
-    const style = getComputedStyle(originals[n]);
-    for (const name of STYLES) {
-      const value = style.getPropertyValue(name);
-      node.setAttribute(name, name === "fill" || name === "stroke" ? plainColour(value, context) : value);
-    }
-    node.removeAttribute("class");
-    node.removeAttribute("style");
-  });
-  const rows = svg.querySelector(".label") ? [] : shown, body = getComputedStyle(document.body);
-  const height = scale.height + 18 * rows.length;
-  const text = plainColour(body.color, context);
-  rows.forEach(({ group, runs }, n) => {
-    const y = scale.height + 18 * n + 6;
-    draw(copy, "path", { d: `M${ROOM.left},${y}h30`, stroke: group.colour, "stroke-width": 2, "stroke-dasharray": group.dash });
-    draw(copy, "path", { d: markPath(group.marker, 3.5), fill: group.colour, transform: `translate(${ROOM.left + 15},${y})` });
-    draw(copy, "text", { x: ROOM.left + 38, y: y + 4, fill: text, "font-size": "12px", "font-family": body.fontFamily }, `${group.title}, n=${runs.length}`);
-  });
-  const back = document.createElementNS(SVG, "rect");
-  for (const [key, value] of Object.entries({ width: "100%", height: "100%", fill: plainColour(body.backgroundColor, context) })) back.setAttribute(key, value);
-  copy.prepend(back);
-  for (const [key, value] of Object.entries({ xmlns: SVG, width: scale.width, height, viewBox: `0 0 ${scale.width} ${height}` })) copy.setAttribute(key, value);
-  return { text: new XMLSerializer().serializeToString(copy), width: scale.width, height };
-}
-
-const chartName = kind => fileName(`${drawn.wanted.metric.id} ${drawn.wanted.axis.id}`, kind);
-
-function saveSvg() {
-  if (drawn) save(new Blob([svgText().text], { type: "image/svg+xml" }), chartName("svg"));
-}
-
-async function pngBlob() {
-  const { text, width, height } = svgText(), picture = new Image();
-  const place = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
-  picture.src = place;
-  await picture.decode();
-  const canvas = document.createElement("canvas");
-  canvas.width = SCALE * width;
-  canvas.height = SCALE * height;
-  canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
-  URL.revokeObjectURL(place);
-  return new Promise(done => canvas.toBlob(done, "image/png"));
-}
-
-async function savePng() {
-  if (drawn) save(await pngBlob(), chartName("png"));
 }
 
 // A text that a spreadsheet would take for a formula begins with an apostrophe.

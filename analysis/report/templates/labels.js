@@ -1,21 +1,6 @@
 // Names at the ends of lines, so that a chart is read without its legend.
 const LABEL = { most: 8, narrowest: 560, letter: 6.4, line: 15, room: 26, longest: 30 };
 
-// Titles without the words that all of them have.
-function shortNames(titles) {
-  const split = titles.map(title => title.split(" "));
-  const shared = new Set(split[0].filter(word => split.every(words => words.includes(word))));
-  let names = split.map(words => words.filter(word => !shared.has(word)));
-  const areDistinct = found => new Set(found.map(words => words.join(" "))).size === found.length && found.every(words => words.length);
-  if (titles.length < 2 || !areDistinct(names)) return titles;
-  // Less telling parts only where names need them: the sweep, then S, T and K.
-  for (const start of ["(", "S=", "T=", "K="]) {
-    const fewer = names.map(words => words.filter(word => !word.startsWith(start)));
-    if (areDistinct(fewer)) names = fewer;
-  }
-  return names.map(words => words.join(" "));
-}
-
 function elided(text) {
   if (text.length <= LABEL.longest) return text;
   const half = (LABEL.longest - 1) / 2;
@@ -25,7 +10,7 @@ function elided(text) {
 // The names of these lines and the width that they need; null where there is no room for them.
 function labelled(shown, width) {
   if (shown.length > LABEL.most || width < LABEL.narrowest) return null;
-  const names = shortNames(shown.map(({ group }) => group.title)).map(elided);
+  const names = shown.map(({ group }) => elided(group.title));
   return { names, width: LABEL.room + LABEL.letter * Math.max(...names.map(name => name.length)) };
 }
 

@@ -37,5 +37,4 @@ function pick(chosen) {
   picked = chosen;
   redraw();
   if (held !== undefined) get("legend").querySelector(`[data-group="${held}"]`)?.focus();
-  remember();
 }

@@ -20,14 +20,6 @@ function ticks(low, high, count) {
   return found;
 }
 
-function logTicks(low, high) {
-  const found = [];
-  for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power++)
-    for (const f of high / low > 300 ? [1] : [1, 2, 5])
-      if (f * 10 ** power >= low * 0.999 && f * 10 ** power <= high * 1.001) found.push(f * 10 ** power);
-  return found;
-}
-
 // A curve between its points, on straight lines.
 function at(curve, x) {
   let high = curve.x.findIndex(value => value >= x);
@@ -68,21 +60,22 @@ function gridOf(curves) {
 }
 
 // The ends of a t interval. That of a share is made on log odds, as by the statistics, so that it
-// stays within 0 to 1.
-function ends(mean, half, isShare) {
+// stays within 0 to 1. least: below which there are no values, but for estimates.
+function ends(mean, half, isShare, least) {
   const spread = mean * (1 - mean);
-  if (!isShare || !(spread > 0) || !Number.isFinite(half)) return [mean - half, mean + half];
+  if (!isShare || !(spread > 0) || !Number.isFinite(half))
+    return [Math.max(mean - half, Math.min(least, mean)), mean + half];
   const odds = Math.log(mean / (1 - mean)), share = value => 1 / (1 + Math.exp(-value));
   return [share(odds - half / spread), share(odds + half / spread)];
 }
 
 // The mean over seeds with its interval. Along a measured axis, such as KL, points are of equal
 // version: both numbers of a point are means over seeds.
-function meanOf(curves, isMeasured, quantiles, isShare = false) {
+function meanOf(curves, isMeasured, quantiles, isShare = false, least = -Infinity) {
   const found = { x: [], y: [], low: [], high: [] };
   const isWithin = isShare && curves.every(curve => curve.y.every(y => y >= 0 && y <= 1));
   const add = (x, values) => {
-    const [mean, half] = centre(values, quantiles), [low, high] = ends(mean, half, isWithin);
+    const [mean, half] = centre(values, quantiles), [low, high] = ends(mean, half, isWithin, least);
     found.x.push(x); found.y.push(mean); found.low.push(low); found.high.push(high);
   };
   if (isMeasured) {

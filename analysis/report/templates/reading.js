@@ -2,7 +2,7 @@
 const MOST_READ = 12;
 
 function places() {
-  const xs = drawn.shown.flatMap(curve => curve.mean.x).filter(x => !drawn.scale.isLog || x > 0);
+  const xs = drawn.shown.flatMap(curve => curve.mean.x);
   return [...new Set(xs)].sort((a, b) => a - b);
 }
 
@@ -34,18 +34,17 @@ function read(x, isSpoken = false) {
   draw(svg, "line", { class: "cross", x1: place, x2: place, y1: ROOM.top, y2: scale.height - ROOM.bottom });
   write(box, "strong", `${wanted.axis.label}: ${say(x)}`);
   const body = write(write(box, "table"), "tbody");
-  const names = shortNames(values.length ? values.map(({ group }) => group.title) : [""]);
-  values.slice(0, MOST_READ).forEach(({ group, text, note }, n) => {
+  for (const { group, text, note } of values.slice(0, MOST_READ)) {
     const row = write(body, "tr"), head = write(row, "th", undefined, { scope: "row" });
     write(head, "i", undefined, { class: "ink swatch", style: `--c:${group.colour}` });
-    head.append(names[n]);
+    head.append(group.title);
     write(row, "td", text);
     write(row, "td", note);
-  });
+  }
   if (values.length > MOST_READ) write(box, "span", `and ${values.length - MOST_READ} more`, { class: "quiet" });
   beside(box, place);
   if (isSpoken) get("spoken").textContent = `${wanted.axis.label} ${say(x)}: ` +
-    values.map(({ text }, n) => `${names[n]} ${text}`).join("; ");
+    values.map(({ group, text }) => `${group.title} ${text}`).join("; ");
 }
 
 // The values stand beside the place that they are of, on the side that has room.
@@ -76,25 +75,4 @@ function stepped(event) {
   if (!values.length) return;
   const from = cursor === null ? (moves[event.key] > 0 ? -1 : values.length) : values.indexOf(nearest(values, cursor));
   read(values[Math.min(values.length - 1, Math.max(0, from + moves[event.key]))], true);
-}
-
-// The same numbers as a table: every condition at a few places of its own axis.
-const TABLE_PLACES = 6;
-function numberTable() {
-  const box = get("numbers").lastElementChild;
-  box.replaceChildren();
-  if (!get("numbers").open || !drawn) return;
-  const { shown, wanted } = drawn, frame = write(box, "div", undefined, { class: "wide", tabindex: 0, role: "region", "aria-label": "numbers of the chart" });
-  const table = write(frame, "table"), row = write(write(table, "thead"), "tr");
-  for (const head of ["condition", "seeds", wanted.axis.label, titleOf(wanted)]) write(row, "th", head, { scope: "col" });
-  const body = write(table, "tbody");
-  for (const { group, runs, mean } of shown) {
-    const step = Math.max(1, Math.ceil((mean.x.length - 1) / (TABLE_PLACES - 1)));
-    mean.x.forEach((x, n) => {
-      if (n % step && n !== mean.x.length - 1) return;
-      const line = write(body, "tr"), ends = Number.isFinite(mean.low[n]) ? ` [${say(mean.low[n])}, ${say(mean.high[n])}]` : "";
-      write(line, "th", group.title, { scope: "row" });
-      for (const text of [runs.length, say(x), say(mean.y[n]) + ends]) write(line, "td", text, { class: "number" });
-    });
-  }
 }

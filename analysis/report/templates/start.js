@@ -1,30 +1,3 @@
-// The system's colours, or light or dark ones; kept where the browser lets a page keep things.
-const THEMES = ["system", "light", "dark"];
-const KEPT = "rlhf-lab-report-colours";
-
-function kept(value) {
-  try {
-    return value === undefined ? localStorage.getItem(KEPT) : localStorage.setItem(KEPT, value);
-  } catch {
-    return null;  // Files that are opened from a disk may have no storage.
-  }
-}
-
-function paint(theme) {
-  if (theme === "system") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
-  get("theme").textContent = `Theme: ${theme}`;
-}
-
-let theme = THEMES.includes(kept()) ? kept() : "system";
-paint(theme);
-get("theme").addEventListener("click", () => {
-  theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-  kept(theme);
-  paint(theme);
-  remember(false);
-});
-
 function options() {
   DATA.metrics.forEach((metric, n) => write(get("metric"), "option", labelOf(metric), { value: n }));
   DATA.axes.forEach((axis, n) => write(get("axis"), "option", axis.label, { value: n }));
@@ -38,28 +11,22 @@ function options() {
 const isDrawable = DATA.metrics.length && DATA.axes.length && DATA.groups.length;
 
 function wireChart() {
-  for (const id of ["metric", "axis", "env", "singles", "band", "paired", "log"])
-    get(id).addEventListener("change", () => {
-      cursor = null;
-      if (id === "env") picked = null;
-      if (id === "band") isBandChosen = true;
-      redraw();
-      remember();
-    });
+  get("choice").addEventListener("change", ({ target }) => {
+    cursor = null;
+    if (target.id === "env") picked = null;
+    if (target.id === "band") isBandChosen = true;
+    redraw();
+  });
   get("choice").addEventListener("submit", event => event.preventDefault());
   get("chart").addEventListener("pointermove", pointed);
   get("chart").addEventListener("pointerdown", pointed);
   get("chart").addEventListener("pointerleave", event => event.pointerType === "mouse" && read(null));
   get("chart").addEventListener("keydown", stepped);
   get("chart").addEventListener("blur", () => read(null));
-  get("numbers").addEventListener("toggle", numberTable);
-  get("save-svg").addEventListener("click", saveSvg);
-  get("save-png").addEventListener("click", savePng);
   get("save-curves").addEventListener("click", () =>
-    drawn && save(new Blob([csvText(curveRows())], { type: "text/csv" }), chartName("csv")));
+    drawn && save(curveRows(), `${drawn.wanted.metric.id} ${drawn.wanted.axis.id}`));
   let width = get("chart").clientWidth;
   new ResizeObserver(() => {
-    hints();
     if (get("chart").clientWidth !== width) { width = get("chart").clientWidth; redraw(); }
   }).observe(get("chart"));
 }
@@ -69,13 +36,13 @@ function wireFilters() {
   get("question-label").hidden = !DATA.questions.length;
   get("filters").hidden = false;
   get("filters").addEventListener("submit", event => event.preventDefault());
-  const changed = isNew => () => { picked = null; shownRows = PAGE; moveEnv(); refresh(); remember(isNew); };
-  get("question").addEventListener("change", changed(true));
-  get("filter").addEventListener("input", changed(false));
+  const changed = () => { picked = null; shownRows = PAGE; moveEnv(); refresh(); };
+  get("question").addEventListener("change", changed);
+  get("filter").addEventListener("input", changed);
   get("clear").addEventListener("click", () => {
     get("question").value = "";
     get("filter").value = "";
-    changed(true)();
+    changed();
   });
 }
 
@@ -88,24 +55,14 @@ function moveEnv() {
 }
 
 function wireRest() {
-  for (const name of Object.keys(ORDERS)) if (get("sample-order")) write(get("sample-order"), "option", name, { value: name });
-  for (const id of ["sample-run", "sample-round", "sample-order"])
-    get(id)?.addEventListener("change", () => { showSamples(); remember(); });
-  for (const id of ["sample-text", ...BOUNDS])
-    get(id)?.addEventListener("input", () => { showSamples(); remember(false); });
-  get("sample-choice")?.addEventListener("submit", event => event.preventDefault());
+  if (get("sample-choice")) {
+    fill(get("sample-order"), Object.keys(ORDERS).map(name => [name, name]));
+    get("sample-choice").addEventListener("input", showSamples);
+    get("sample-choice").addEventListener("submit", event => event.preventDefault());
+  }
   get("more-runs").addEventListener("click", () => { shownRows += PAGE; filterPage(); });
   for (const button of document.querySelectorAll("button[data-table]"))
-    button.addEventListener("click", () => save(
-      new Blob([csvText(tableRows(button.dataset.table))], { type: "text/csv" }), fileName(button.dataset.table, "csv")));
-  for (const link of document.querySelectorAll("nav a"))
-    link.addEventListener("click", event => {
-      event.preventDefault();
-      const part = link.hash.slice(1);
-      get(part).scrollIntoView();
-      remember(true, part);
-    });
-  addEventListener("hashchange", restore);
+    button.addEventListener("click", () => save(tableRows(button.dataset.table), button.dataset.table));
   addEventListener("beforeprint", () => {
     for (const box of document.querySelectorAll("details.asked")) box.open = true;
   });
@@ -115,13 +72,10 @@ if (isDrawable) {
   options();
   wireChart();
 } else {
-  get("choice").hidden = get("curve-tools").hidden = get("numbers").hidden = true;
+  get("choice").hidden = get("curve-tools").hidden = true;
   get("chart").textContent = "No run that counts has a number to draw.";
 }
 wireFilters();
 wireRest();
-findPassing();
-showSamples();
-for (const id of CONTROLS) firsts[id] = valueOf(id);
-if (location.hash.includes("=")) restore(); else refresh();
+refresh();
 performance.mark("drawn");

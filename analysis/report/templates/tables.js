@@ -18,6 +18,7 @@ function sort(table, column) {
   const rows = [...body.rows].map(row => [keyOf(row, column), row]);
   rows.sort(([one], [other]) => compare(one, other, isUp ? 1 : -1));
   body.append(...rows.map(([, row]) => row));
+  findPassing();
   filterPage();
 }
 
@@ -43,37 +44,21 @@ function filterPage() {
     one.hidden = isOut;
     if (isOut) one.dataset.filtered = "1"; else delete one.dataset.filtered;
   }
-  const left = filterRuns(question, wanted);
-  const isFiltered = question !== undefined || wanted.length > 0;
-  get("clear").hidden = !isFiltered;
+  filterRuns();
+  get("clear").hidden = passing === null;
   const groups = DATA.groups.filter((_, place) => passes(place)).length;
-  get("shown").textContent = isFiltered
-    ? `${left} of ${document.querySelectorAll("#runs tbody tr").length} runs, ${groups} of ${DATA.groups.length} conditions` : "";
-  hints();
+  get("shown").textContent = passing === null
+    ? "" : `${left.length} of ${TEXTS.size} runs, ${groups} of ${DATA.groups.length} conditions`;
 }
 
-// Runs of the question's conditions that have every word, in any column.
-function filterRuns(question, wanted) {
-  const rows = [...document.querySelectorAll("#runs tbody tr[data-run]")];
-  const texts = wanted.length ? textsOf() : null, places = question && new Set(question.groups);
-  let left = 0;
-  for (const row of rows) {
-    const isIn = (!places || row.dataset.group && places.has(+row.dataset.group)) && (!texts || hasAll(texts.get(row), wanted));
-    if (isIn) delete row.dataset.filtered; else row.dataset.filtered = "1";
-    row.hidden = !isIn || ++left > shownRows;
-  }
-  const more = get("more-runs"), rest = left - shownRows;
+function filterRuns() {
+  for (const row of TEXTS.keys()) row.hidden = row.dataset.filtered = true;
+  for (const row of left) delete row.dataset.filtered;
+  for (const row of left.slice(0, shownRows)) row.hidden = false;
+  const more = get("more-runs"), rest = left.length - shownRows;
   more.hidden = rest <= 0;
-  more.textContent = `show ${Math.min(rest, PAGE)} more of ${left} runs`;
-  return left;
+  more.textContent = `show ${Math.min(rest, PAGE)} more of ${left.length} runs`;
 }
-
-// A table that is wider than its box shows so at its right edge.
-function hints() {
-  for (const box of document.querySelectorAll(".wide"))
-    box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
-}
-for (const box of document.querySelectorAll(".wide")) box.addEventListener("scroll", hints, { passive: true });
 
 // A config is written out when it is opened, what the run has of its own set apart.
 function config(box) {

@@ -6,7 +6,6 @@ COMMAND = analysis_command(
     "report",
     "one page about runs, to read anywhere",
     "runs --out report.html",
-    usage="RUNS... [--out report.html] [--title TEXT] [--metric NAME] [--margin NUMBER] [--by KEY] "
-    "[--with rliable|openrlbenchmark]",
+    usage="RUNS... [--out report.html] [--title TEXT] [--metric NAME] [--margin NUMBER]",
     module="report.command",
 )

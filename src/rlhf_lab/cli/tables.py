@@ -6,6 +6,6 @@ COMMAND = analysis_command(
     "tables",
     "tracked runs as one tidy table, and what is wrong with them",
     "runs/own --out tables.parquet",
-    usage="SOURCE... [--metric NAME] [--by KEY] [--out FILE.parquet] [--export FOLDER]",
+    usage="SOURCE... [--metric NAME] [--out FILE.parquet] [--export FOLDER]",
     module="tables.__main__",
 )

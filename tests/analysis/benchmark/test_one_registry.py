@@ -68,3 +68,22 @@ def test_page_and_command_have_the_same_rows_of_the_kept_tables(
     counts = of_command(tmp_path / "own.parquet", capsys)
     assert counts == of_report(gather([str(tmp_path / "own.parquet")]))
     assert counts.total() >= 10
+
+
+def test_a_narrow_terminal_keeps_the_verdicts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [*Made().runs(HIGH), *Made(per_round=16).runs([0.9 * high for high in HIGH])]
+    for number, record in enumerate(runs):
+        made.write_run(tmp_path / "runs" / str(number), record)
+    parser = argparse.ArgumentParser()
+    command.add_options(parser)
+    heads = {}
+    for width in (80, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        command.run(parser.parse_args([str(tmp_path / "runs")]), Console(False, is_terminal=True))
+        lines = re.sub(r"\x1b\[[\d;?]*\w", "", capsys.readouterr().out).splitlines()
+        (head,) = {line.rstrip() for line in lines if line.startswith("claim ")}
+        heads[width] = head.split()
+    assert heads[200] == command.COLUMNS
+    assert heads[80][0] == "claim" and heads[80][-1] == "verdict"

