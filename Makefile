@@ -275,7 +275,7 @@ bench-forks: $(INSTALLED)  ## digests of 20 forks against their parents in every
 	$(BIN)/python -m tests.support.fork_digests
 
 bench-intervals: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
-	$(BIN)/python -m benchmarks.coverage intervals --docs docs/statistics.md
+	$(BIN)/python -m benchmarks.coverage --docs docs/statistics.md
 
 # For a sweep whose file has five stage seeds.
 EIGHT_SEEDS := stage_seed=1,3,4,5,6,7,8,9

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.speed.clock import Spread
 from benchmarks.speed.inputs import make_model, make_prompts
@@ -29,7 +30,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.markdown import Table, publish, split_at_markers
 
-MODELS = sorted({size.model for sizes in SIZES.values() for size in sizes})
+MODELS = sorted({size.model for size in SIZES})
 
 
 TRL = "TRL"
@@ -47,17 +48,13 @@ class Found:
 
 
 def specs_of(given: argparse.Namespace) -> list[Spec]:
-    """The settings that are measured: those that the device has kernels for."""
-    has_half = given.device != "cpu" or multiplies_bfloat16()
+    """The settings that are measured."""
+    own: dict[str, Any] = {"folder": str(given.out.absolute())}
+    own |= {"updates": 2} if given.quick else {}
     return [
-        replace(
-            size,
-            algorithm=algorithm,
-            folder=str(given.out.absolute()),
-            updates=2 if given.quick else size.updates,
-        )
-        for size, algorithms in SIZES[given.device].items()
-        if size.model in given.models and (has_half or size.dtype != "bfloat16")
+        replace(size, algorithm=algorithm, **own)
+        for size, algorithms in SIZES.items()
+        if size.model in given.models and (size.dtype == "float32" or multiplies_bfloat16())
         for algorithm in algorithms
     ]
 
@@ -105,7 +102,7 @@ def caption(found: Found) -> str:
     counts = (len(runs) for by_side in found.runs.values() for runs in by_side.values())
     repeats = max(counts, default=0)
     return (
-        f"{host['cpu']}, {one.device}, {one.threads} threads, {' and '.join(dtypes)}; up to "
+        f"{host['cpu']}, cpu, {one.threads} threads, {' and '.join(dtypes)}; up to "
         f"{repeats} repeats in turns, {one.warm_up} update of warm-up before the clock starts; "
         f"torch {versions['torch']}, transformers {versions['transformers']}, commit {commit}. "
         f"{found.note}"
@@ -150,7 +147,6 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--trl", type=Path, default=Path(".venv-oracle"), help="TRL's environment")
     parser.add_argument("--quick", action="store_true", help="a trial: one repeat of two updates")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
-    parser.add_argument("--device", choices=tuple(SIZES), default="cpu")
     parser.add_argument("--docs", type=Path, help="Markdown page whose marked tables are rewritten")
     return parser.parse_args(arguments)
 

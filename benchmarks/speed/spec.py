@@ -29,7 +29,6 @@ class Spec:
     updates: int
     repeats: int
     dtype: str = "float32"
-    device: str = "cpu"
     algorithm: str = "grpo"
     folder: str = ""
     threads: int = 2
@@ -76,14 +75,11 @@ class Spec:
 
 NANO = Spec("nano_m", 128, 64, 32, 64, updates=8, repeats=5)
 PRETRAINED = Spec("smollm2_135m", 8, 128, 32, 8, updates=2, repeats=3)
-HALF = replace(PRETRAINED, dtype="bfloat16")
-ON_GPU = Spec(
-    "smollm2_135m", 256, 128, 128, 64, updates=8, repeats=5, dtype="bfloat16", device="cuda"
-)
-# What is measured on a device, with which algorithms.
+# What is measured, with which algorithms; the last where the CPU has instructions for bfloat16.
 SIZES = {
-    "cpu": {NANO: ALGORITHMS, PRETRAINED: ("grpo",), HALF: ("grpo",)},
-    "cuda": {ON_GPU: ALGORITHMS},
+    NANO: ALGORITHMS,
+    PRETRAINED: ("grpo",),
+    replace(PRETRAINED, dtype="bfloat16"): ("grpo",),
 }
 
 

@@ -19,8 +19,6 @@ from rlhf_lab.types.errors import UserError
 ROOT = Path(__file__).resolve().parents[2]
 # Rounds that async trains on at its end while its generator is done: they are not timed.
 AHEAD = {"sync": 0, "async": 1}
-# Groups of like length share a pass; TRL's trainers cut an update by rows alone.
-MICRO_TOKENS = {"cpu": 2048, "cuda": 32768}
 # Half precision with float32 masters.
 ENGINE = {"float32": (), "bfloat16": ("engine=fsdp", "engine.dtype=bfloat16")}
 REWARD = "benchmarks.speed.reward.reward"
@@ -42,7 +40,8 @@ def options(spec: Spec, mode: str, folder: Path) -> list[str]:
         *(f"run.groups_per_update={spec.groups}", f"run.group_size={spec.group_size}"),
         *("run.updates_per_round=1", "run.passes=1", *ENGINE[spec.dtype]),
         *(f"engine.micro_rows={spec.micro_rows}", f"engine.threads={threads}"),
-        f"engine.micro_tokens={MICRO_TOKENS[spec.device]}",
+        # Groups of like length share a pass; TRL's trainers cut an update by rows alone.
+        "engine.micro_tokens=2048",
         *(f"generator.max_new_tokens={spec.max_new_tokens}", f"generator.threads={threads}"),
         *(f"generator.chunk_groups={spec.groups}", f"generator.temperature={spec.temperature}"),
         *(f"optim.lr={spec.learning_rate}", "optim.schedule=constant", "eval=none"),
@@ -89,7 +88,7 @@ def output_of(words: Sequence[str], spec: Spec) -> str:
     environment = {
         **os.environ,
         # What takes a GPU where there is one must not find it in a comparison of CPUs.
-        **({"CUDA_VISIBLE_DEVICES": ""} if spec.device == "cpu" else {}),
+        "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": str(spec.threads),
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         "HF_HUB_OFFLINE": "1",
@@ -104,17 +103,12 @@ def output_of(words: Sequence[str], spec: Spec) -> str:
 def python_of(environment: Path) -> Path:
     """The Python of TRL's environment. Refused if it cannot import what the benchmark needs."""
     python = (environment / "bin" / "python").absolute()
-    if not python.is_file():
-        raise UserError(
-            f"--trl={environment} holds no bin/python: run `make bench`, which makes it, or pass "
-            "--trl=<an environment made by `make test-oracle`>"
-        )
-    imports = [str(python), "-c", "import accelerate, datasets, trl"]
-    done = subprocess.run(imports, capture_output=True, text=True)
-    if done.returncode:
+    reason, remedy = "it holds no bin/python", "run `make bench`, which makes it"
+    if python.is_file():
+        imports = [str(python), "-c", "import accelerate, datasets, trl"]
+        done = subprocess.run(imports, capture_output=True, text=True)
+        if done.returncode == 0:
+            return python
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise UserError(
-            f"--trl={environment} cannot import TRL ({reason}): remove {environment}/.installed "
-            "and run `make bench`"
-        )
-    return python
+        remedy = f"remove {environment}/.installed and run `make bench`"
+    raise UserError(f"--trl={environment} cannot import TRL ({reason}): {remedy}")

@@ -56,7 +56,7 @@ def arguments(spec: Spec, folder: str) -> dict[str, Any]:
         "top_p": 1.0,
         "beta": spec.kl_coef,
         "seed": spec.seed,
-        "use_cpu": spec.device == "cpu",
+        "use_cpu": True,
         "bf16": spec.dtype == "bfloat16",
         "gradient_checkpointing": False,
         "save_strategy": "no",
