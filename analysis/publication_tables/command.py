@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.types.errors import UserError
@@ -22,11 +23,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     usual, add = TableOptions(), parser.add_argument
     add("sources", nargs="+", metavar="RUNS", help="folders of runs, or saved tables")
     add("--out", type=Path, required=True, metavar="FOLDER")
-    add("--only", nargs="+", default=list(TABLES), metavar="TABLE", help=f"of {listed(TABLES)}")
-    add("--metric", nargs="+", default=[], help=f"{listed(SHORT)}, or a metric's whole name")
+    many: Any = {"action": "extend", "nargs": "+", "default": []}
+    add("--only", **many, metavar="TABLE", help=f"of {listed(TABLES)} (default: all)")
+    add("--metric", **many, help=f"{listed(SHORT)}, or a metric's whole name")
     add("--measure", default=usual.measure, choices=MEASURES, help="of seeds (default: mean)")
     add("--baseline", default="", help="KEY=VALUE, such as N=1, or a condition's name")
-    add("--margin", nargs="+", default=[], metavar="[METRIC=]SIZE",
+    add("--margin", **many, metavar="[METRIC=]SIZE",
         help=f"the largest difference that does not matter; of shares {usual.margin}")  # fmt: skip
     add("--method", choices=list(OF_ANY_NUMBER), default=usual.interval.method)
     add("--level", type=float, default=usual.interval.level)
@@ -56,18 +58,18 @@ def options_of(chosen: argparse.Namespace) -> TableOptions:
 
 def run(chosen: argparse.Namespace, console: Console) -> None:
     """Make the tables, write them, and print what is in them and what is doubtful."""
-    options = options_of(chosen)
+    options, wanted = options_of(chosen), chosen.only or list(TABLES)
     with console.phase("reading the runs"):
         tables = gather(chosen.sources)
     console.print(tables.overview)
     with console.phase("making the tables"):
-        found = make_tables(chosen.only, tables, options)
+        found = make_tables(wanted, tables, options)
     for table in found:
         endings = listed(path.suffix[1:] for path in save(table, chosen.out))
         rows = counted(len(table.rows), "row")
         console.print(f"wrote {chosen.out / table.name} ({endings}): {rows}")
         for note in first_few(table.notes, "notes"):
             console.print(f"  {printable(note)}")
-    for name in chosen.only:
+    for name in wanted:
         if not any(table.name.partition("-")[0] == name for table in found):
             console.print(f"{name}: these runs have nothing to put in it")

@@ -18,10 +18,7 @@ from rlhf_lab_analysis.words import in_words
 
 class Conditions:
     """Conditions by sweep, task, and what they differ in within a sweep, which is their name.
-
-    Raises UserError where the style's
-    order has a name that no condition has.
-    """
+    Raises UserError where the style's order has a name that no condition has."""
 
     def __init__(self, selection: Selection, style: Style) -> None:
         self.namings = within_sweeps(selection.cells, [TASK])
