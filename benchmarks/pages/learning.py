@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.pages.seeds import caption_of, mean_text, select_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import rest_of
 from rlhf_lab_analysis.markdown import Table, publish, split_at_markers
-from rlhf_lab_analysis.studies.seeds import caption_of, mean_text, select_runs
 
 WIN_RATE, REWARD, KL = "gold/win_rate", "gold/mean", "kl/sft_k1"
 # Settings in which the runs of one table may differ; they differ in their seed too.
@@ -225,7 +225,7 @@ def report(folders: Sequence[Path], page: Path | None, console: Console) -> Grid
     """Print the tables, write them into the page if there is one, and return what they show."""
     if page:
         split_at_markers(page)
-    grid = grid_of(with_scores(select_runs(folders, console)[1].cells, console))
+    grid = grid_of(with_scores(select_runs(folders, console).cells, console))
     publish(caption(grid), missing_seeds(grid), tables_of(grid), page, console)
     return grid
 
