@@ -123,11 +123,11 @@ def all_results(judged: Judged) -> Iterator[str]:
 def result_lines(tables: Tables, selection: Selection) -> list[str]:
     """Where each condition ends, a table for each sweep."""
     lines, criteria = [], Criteria()
-    metrics = (criteria.quality, "proxy/mean", criteria.drift)
-    shown = TableOptions(metrics=tuple(name for name in metrics if name in tables.versions))
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
-        own = Conditions(Selection(selection.only(sweep=sweep).cells, ()), shown.style)
-        for table in results(tables, own, shown):
+        own = selection.only(sweep=sweep).cells
+        metrics = (criteria.quality, "proxy/mean", criteria.drift)
+        shown = TableOptions([name for name in metrics if any(cell.has(name) for cell in own)])
+        for table in results(tables, Conditions(Selection(own, ()), shown.style), shown):
             lines += [f"### {sweep}", "", *as_markdown(table).splitlines(), ""]
     return lines
 

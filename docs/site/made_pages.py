@@ -30,10 +30,8 @@ API = {
     "Statistics": (
         *("statistics.results", "statistics.intervals", "statistics.contrasts"),
         *("statistics.equivalence", "statistics.bootstrap", "statistics.aggregates"),
-        *("statistics.curves", "statistics.targets", "statistics.survival"),
-        *("statistics.pareto", "statistics.power", "statistics.decisions"),
-        *("statistics.scaling_runs", "statistics.scaling"),
-        *("statistics.scaling_effects", "statistics.collapse", "statistics.boundary"),
+        *("statistics.curves", "statistics.pareto", "statistics.power"),
+        *("statistics.decisions", "statistics.collapse", "statistics.boundary"),
     ),
     "Figures and tables": (
         *("plots.command", "plots.style", "plots.paper", "publication_tables.registry"),
