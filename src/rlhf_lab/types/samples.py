@@ -9,10 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from typing import Any, Protocol, Self, TypeVar
 
 # The key of `Example.hidden` that names the task of a row of a mixture.
 MIXED_TASK = "mixture/task"
@@ -21,8 +18,17 @@ Steps = tuple[tuple[int, float], ...]
 POLICY, ENVIRONMENT = "policy", "environment"
 # The version of a sample that no version of the run wrote: it has no lag.
 OFFLINE = -1
-# Of one sample, or of a batch of them.
-Lag = TypeVar("Lag", int, "Tensor")
+
+
+class Whole(Protocol):
+    """An int, or a tensor of whole numbers."""
+
+    def __rsub__(self, other: int, /) -> Self: ...
+    def __mul__(self, other: int, /) -> Self: ...
+    def __add__(self, other: int, /) -> Self: ...
+
+
+Lag = TypeVar("Lag", bound=Whole)
 
 
 def lag_in_rounds(round_: int, version: Lag) -> Lag:
