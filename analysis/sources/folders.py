@@ -51,15 +51,15 @@ def read_folder(root: Path) -> Reading:
     records, findings = [], []
     manifests: dict[Path, Mapping[str, Any]] = {}
     for folder in run_folders(root):
+        place = same_path(folder)
         try:
-            manifest = read_manifest(folder / MANIFEST)
+            manifests[place] = read_manifest(folder / MANIFEST)
         except Unreadable as error:
+            manifests[place] = {}
             what = f"{MANIFEST} is damaged: {error}: its run cannot be read"
             findings.append(Finding(Kind.damaged, "", str(folder), what))
-            manifest = {}
         else:
-            records.append(record_of(folder, manifest, root))
-        manifests[same_path(folder)] = manifest
+            records.append(record_of(folder, manifests[place], root))
     findings += [one for folder in sweeps for one in check_sweep(folder, manifests)]
     return Reading(tuple(records), tuple(findings))
 
