@@ -23,7 +23,7 @@ from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.markdown import Table
 from rlhf_lab_analysis.plots.paper import paper_figure
 from rlhf_lab_analysis.plots.style import write
-from rlhf_lab_analysis.publication_tables.entries import plain
+from rlhf_lab_analysis.publication_tables.formats import plain
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.publication_tables.registry import make_tables
 from rlhf_lab_analysis.rounding import fixed
