@@ -259,6 +259,17 @@ def test_a_baseline_is_the_same_condition_with_other_parts() -> None:
             make_tables("differences", made, TableOptions(baseline=text))
 
 
+def test_runs_that_differ_in_any_setting_are_compared_with_the_first() -> None:
+    rates = (1e-4, 3e-4)
+    made = [
+        run(n, run=f"{rate}-{n}", config=config(n) | {"optim": {"lr": rate}})
+        for rate in rates
+        for n in (1, 2)
+    ]
+    (row,) = one("differences", tables(*made), TableOptions((WIN,)))
+    assert (row["condition"], row["baseline"]) == ("learning rate 0.0003", "learning rate 0.0001")
+
+
 def test_corrected_samples_are_compared_with_fresh_ones_that_need_no_correction() -> None:
     def of(seed: int, stale: int, correction: str) -> Record:
         own = config(seed, "lagged") | {"correction": {"name": correction}}
