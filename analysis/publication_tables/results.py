@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TypeAlias
 
+import numpy as np
+
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.comparable_time import TIMES, why_not_comparable
 from rlhf_lab_analysis.publication_tables.conditions import Conditions, runs_text, task_of
@@ -99,7 +101,8 @@ def over_seeds(
     notes.add(name, *size_warnings([len(values)], Method.t))
     is_within = metric.is_share and min(values) >= 0 and max(values) <= 1
     low, high = mean_ends(values, level, is_within)
-    point = fmean(values)
+    # In the order of size, as statistics.aggregates has it: the same last bit.
+    point = float(np.sort(values) @ np.full(len(values), 1 / len(values)))
     low = max(low, min(0.0, point)) if is_never_negative(metric.column) else low
     return Measured(point, low, high, metric.digits)
 
