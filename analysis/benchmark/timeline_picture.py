@@ -19,7 +19,7 @@ SWEEP, MODEL, MODES = "sync_async_nano", "nano_s", ("sync", "async")
 # Rounds of sync that fill the picture; of async so many are laid out, and those in view are drawn.
 SYNC_ROUNDS, ASYNC_ROUNDS = 6, 24
 # A span that is shorter has no room for the number of its round.
-SHORTEST = 0.02
+SHORTEST = 0.01
 DPI = 150
 
 
@@ -60,7 +60,7 @@ def write_timeline_picture(selection: Selection, path: Path) -> Path:
 
 def draw_mode(axes: Axes, mode: str, spans: list[LaneSpan], end: float) -> None:
     """The lanes of a mode, with the number of each round, and how many updates it made."""
-    lanes = timelines.draw_lanes(axes, spans, end)
+    lanes = timelines.draw_lanes(axes, spans)
     first = min(span.round for span in spans if span.phase == "train") - 1
     for one in spans:
         if one.phase in ("generate", "train") and one.seconds > SHORTEST:

@@ -51,7 +51,8 @@ def thinning_note(cell: Cell, seed: int) -> str:
 def middle_rounds(sums: pd.DataFrame, count: int = SHOWN_ROUNDS) -> pd.DataFrame:
     """Seconds of so many rounds from the middle of a run, where neither start nor end disturbs."""
     seconds = sums.diff().fillna(sums.iloc[:1])
-    begin = max(1, (len(seconds) - count) // 2)
+    # Not with the first one, but where there is no other.
+    begin = max(min(1, len(seconds) - 1), (len(seconds) - count) // 2)
     return seconds.iloc[begin : begin + count]
 
 

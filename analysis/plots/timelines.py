@@ -60,33 +60,31 @@ def draw(axes: Axes, cells: Mapping[str, Cell], style: Style) -> list[dict[str, 
     rows of the data."""
     rows: list[dict[str, Any]] = []
     names: list[str] = []
-    laid_out = {}
     for name, cell in sorted(cells.items(), key=lambda one: one[1].parts["mode"] != "sync"):
         sums = sums_of(cell, cell.seeds[0])
-        laid_out[name] = measured_lanes(cell, sums)
+        spans = measured_lanes(cell, sums)
         about = {"condition": name, "seed": cell.seeds[0]}
         sides = bound(middle_rounds(sums))
         rows += [
             {**about, "lane": one.lane, "phase": one.phase, "round": one.round,
              "start": one.start, "end": one.end, "bound": sides}
-            for one in laid_out[name] if one.end > one.start
+            for one in spans if one.end > one.start
         ]  # fmt: skip
-    end = max((row["end"] for row in rows), default=0.0)
-    for name, spans in laid_out.items():
-        names += [
-            f"{style.text(name)}: {lane}" for lane in draw_lanes(axes, spans, end, len(names))
-        ]
+        lanes = draw_lanes(axes, spans, len(names))
+        names += [f"{style.text(name)}: {lane}" for lane in lanes]
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel("seconds")
     return rows
 
 
-def draw_lanes(axes: Axes, spans: Sequence[LaneSpan], end: float, first: int = 0) -> list[str]:
-    """A row for each lane from row `first` on, idle up to `end` between its spans; the lanes."""
+def draw_lanes(axes: Axes, spans: Sequence[LaneSpan], first: int = 0) -> list[str]:
+    """A row for each lane from row `first` on, idle between its spans; the lanes."""
     lanes = sorted({span.lane for span in spans})
-    for row in range(len(lanes)):
-        axes.barh(first + row, end, height=HEIGHT, **IDLE)
+    for row, lane in enumerate(lanes):
+        start = min(one.start for one in spans if one.lane == lane)
+        end = max(one.end for one in spans if one.lane == lane)
+        axes.barh(first + row, end - start, left=start, height=HEIGHT, **IDLE)
     for one in spans:
         if one.end > one.start:
             colour, hatch, _ = PHASES[one.phase]
