@@ -16,6 +16,7 @@ from rlhf_lab_analysis.words import (
     GOLD,
     KL,
     PROXY,
+    VIRTUAL,
     WALL,
     WIN_RATE,
     head,
@@ -28,7 +29,7 @@ SHORT = {**METRICS, **AXES}
 LOWER_IS_BETTER = ("kl/", "ppl/", "seconds/", "timing/", "loss/")
 COST = "x/"
 # Digits after the point: none of what is counted, three of all others.
-DIGITS = {KL: 2, WALL: 1, DEVICE_HOURS: 4}
+DIGITS = {KL: 2, WALL: 1, VIRTUAL: 1, DEVICE_HOURS: 4}
 
 
 @dataclass(frozen=True)
