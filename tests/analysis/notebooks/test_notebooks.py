@@ -237,7 +237,7 @@ def test_a_figure_without_its_runs_is_refused_with_their_sweep() -> None:
         view.figure("fig5_policy_scale", alone)
     with pytest.raises(UserError, match="no two of 0 conditions share two seeds"):
         view.first_pair([])
-    assert "nothing to put in it" in view.table("scales", alone).text
+    assert "nothing to put in it" in view.table("differences", alone).text
     assert view.of_sweeps(alone, "passes") is alone
 
 
