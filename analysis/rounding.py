@@ -25,7 +25,7 @@ def number_text(value: float) -> str:
         return str(int(value))
     if value == 0 or 1e-3 <= abs(value) < 1:
         return f"{value:.3f}"
-    return f"{value:.4g}"
+    return f"{value:#.4g}".removesuffix(".")
 
 
 def estimate_text(estimate: Estimate) -> str:

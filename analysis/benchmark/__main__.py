@@ -27,10 +27,9 @@ from rlhf_lab_analysis.benchmark.page import page
 from rlhf_lab_analysis.benchmark.timeline_picture import write_timeline_picture
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
-from rlhf_lab_analysis.comparison.registry.decisions import decide_all
+from rlhf_lab_analysis.comparison.registry.decisions import core_hours, decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.registry.gates import stages_of
-from rlhf_lab_analysis.comparison.registry.planning import core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.markdown import split_at_markers
 from rlhf_lab_analysis.tables.table import Tables

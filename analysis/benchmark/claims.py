@@ -13,9 +13,8 @@ from pathlib import Path
 from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab_analysis.benchmark.kept import COLLAPSES, TABLES
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
-from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
+from rlhf_lab_analysis.comparison.registry.decisions import WANTED_POWER, Decision, Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registries
-from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER
 from rlhf_lab_analysis.comparison.registry.questions import answers_of
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.statistics.decisions import Verdict
@@ -42,13 +41,13 @@ def run(given: argparse.Namespace, console: Console) -> None:
         answers = answers_of(selection, Criteria(), read_registries(given.claims))
     without = []
     for found in answers.judged:
-        file = found.registry
+        file, name = found.registry.file, found.registry.path.name
         rows = [row_of(one) for one in found.decided if given.only in one.claim.name]
         if not rows and not given.only:
-            without.append(file.path.name)
+            without.append(name)
             continue
         if rows:
-            console.table(f"{file.paper}: {file.title}", COLUMNS, rows, drop=DROPPED)
+            console.table(f"{file['paper']}: {file['title']}", COLUMNS, rows, drop=DROPPED)
         for line in lines_of(found, given.only):
             console.print(line)
     if without:

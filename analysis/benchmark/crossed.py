@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rlhf_lab_analysis.comparison.claims import Pair
-from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit
-from rlhf_lab_analysis.comparison.registry.comparisons import chosen_by, effect, pairs
+from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit, setting_of
+from rlhf_lab_analysis.comparison.registry.comparisons import (
+    change_text,
+    chosen_by,
+    pairs,
+)
 from rlhf_lab_analysis.comparison.registry.decisions import Decisions
 from rlhf_lab_analysis.comparison.registry.definitions import Definition
-from rlhf_lab_analysis.comparison.registry.labels import change_text
-from rlhf_lab_analysis.comparison.registry.settings import setting_of
 from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.statistics.variance_parts import variance_parts
 
@@ -64,7 +66,7 @@ def by_both_seeds(claim: Definition, pair: Pair, criteria: Criteria) -> dict[int
     for seed in seeds:
         kept = {pair for pair in both if pair[0] and pair[1] == seed}
         before, after = (cell.restricted(kept) for cell in pair)
-        for stage, value in effect(claim.measure, after, before, criteria).items():
+        for stage, value in claim.measure.effects(after, before, criteria).items():
             numbers.setdefault(stage, {})[seed] = value
     sets = Counter(tuple(sorted(one)) for one in numbers.values())
     usual = max(sets, key=lambda one: (len(one), sets[one]), default=())
@@ -87,7 +89,7 @@ def row(claim: Definition, pair: Pair, numbers: dict[int, dict[int, float]]) -> 
     means = [sum(one[seed] for one in numbers.values()) / len(numbers) for seed in seeds]
     return (
         claim.name,
-        setting_of(claim, pair),
+        setting_of(pair),
         change_text(claim, pair),
         f"{len(numbers)}, {len(means)}",
         ", ".join(f"{scale * mean:+.1f}" for mean in means),

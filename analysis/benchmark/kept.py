@@ -183,7 +183,7 @@ def to_millisecond(name: str, value: Cell) -> Cell:
 def sweeps_of_collapse() -> set[str]:
     """The sweeps of which claims ask when runs collapse, which a few points do not show."""
     claims = [claim for registry in read_registries() for claim in registry.claims]
-    return {one.row["sweep"] for one in claims if one.measure.name in OF_COLLAPSE}
+    return {name for one in claims if one.measure.name in OF_COLLAPSE for name in one.sweeps}
 
 
 def weak_of(path: Path) -> Path:

@@ -8,10 +8,14 @@ from rlhf_lab_analysis.benchmark.claims import open_lines, verdicts_text
 from rlhf_lab_analysis.benchmark.crossed import HEAD as CROSSED_HEAD
 from rlhf_lab_analysis.benchmark.crossed import crossed_rows
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
-from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions
+from rlhf_lab_analysis.comparison.registry.decisions import (
+    WANTED_POWER,
+    Decision,
+    Decisions,
+    core_hours,
+)
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.registry.gates import Stage
-from rlhf_lab_analysis.comparison.registry.planning import WANTED_POWER, core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
@@ -41,8 +45,8 @@ def page(
     if collapses:
         head = "Runs of which all rounds are kept, for claims on collapse"
         lines += [f"{head}: {collapses.overview}.", ""]
-    for question in dict.fromkeys(one.claim.row["question"] for one in every):
-        rows = tuple(row(one) for one in every if one.claim.row["question"] == question)
+    for question in dict.fromkeys(one.claim.question for one in every):
+        rows = tuple(row(one) for one in every if one.claim.question == question)
         lines += [f"## {question}", *markdown(HEAD, rows), ""]
     if rows := crossed_rows(found, selection, Criteria()):
         lines += ["## Stage seeds or RL seeds?", "", *markdown(CROSSED_HEAD, rows), ""]
@@ -92,9 +96,7 @@ def row(one: Decision) -> tuple[str, ...]:
 def distinct_text(selection: Selection) -> str:
     """How many different training runs these are: sweeps share conditions, and runs of the same
     settings and seed count once in every comparison."""
-    runs = [
-        (cell.env, cell.setting_items, seeds) for cell in selection.cells for seeds in cell.members
-    ]
+    runs = [(cell.training, seeds) for cell in selection.cells for seeds in cell.members]
     twice = len(runs) - len({*runs})
     if not twice:
         return "No two of them have the same settings and seeds."
@@ -138,7 +140,7 @@ def waiting(found: Sequence[Decisions]) -> list[str]:
     for decisions in found:
         lines += [
             f"- Expected of `{sweep}`, on GPUs: {text}"
-            for sweep, text in decisions.registry.waiting.items()
+            for sweep, text in decisions.registry.file.get("waiting", {}).items()
         ]
     return lines or ["Nothing."]
 
@@ -154,7 +156,7 @@ def stage_lines(found: Sequence[Decisions], stages: Sequence[Stage]) -> Iterator
     changes = [
         f"- {change['date']}: {change['what']}"
         for decisions in found
-        for change in decisions.registry.changed
+        for change in decisions.registry.file.get("changed", [])
     ]
     yield from ("", "Changes of the claims after they were written:", "", *(changes or ["- none"]))
 
@@ -166,4 +168,4 @@ def gate_lines(registry: Registry) -> Iterator[str]:
             for key, bound in bounds.items()
             for name, value in bound.items()
         ]
-        yield f"Gates of {task}, of {registry.written}: {', '.join(texts)}."
+        yield f"Gates of {task}, of {registry.file['written']}: {', '.join(texts)}."

@@ -22,6 +22,7 @@ from rlhf_lab_analysis.tables.group_checks import compared_settings
 
 Key: TypeAlias = tuple[str, str, str]
 Seeds: TypeAlias = tuple[int, int]
+Training: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +139,14 @@ class Cell:
 
     @cached_property
     def setting_items(self) -> tuple[tuple[str, str], ...]:
-        """The same as pairs, which conditions of the same training have in common."""
+        """The same as pairs."""
         return tuple(self.settings.items())
+
+    @property
+    def training(self) -> Training:
+        """Environment and settings, which conditions of the same training have in common, in
+        whichever sweep they are."""
+        return self.env, self.setting_items
 
     def config(self, key: str) -> Any:
         """The value that all seeds have at a dotted key, None if none has it. Where only some have

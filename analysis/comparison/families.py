@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.selection import Selection
 
 # A part, and the keys of the config that change with it; one with a dot at its end is a group's.
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -30,7 +28,10 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 PARAMETERS = re.compile(r"(?<![a-z0-9.])(?P<number>\d+(\.\d+)?)(?P<unit>[mb])\b")
 # The others, in millions.
 NANO = {"nano_s": 0.3, "nano_m": 1, "nano_l": 4}
-Settings = tuple[tuple[str, str], ...]
+Settings: TypeAlias = tuple[tuple[str, str], ...]
+Level: TypeAlias = tuple[Any, ...]
+# Conditions that are equal in every setting except the varied ones, by the values of these.
+Family: TypeAlias = Mapping[Level, Cell]
 
 
 def value_of(cell: Cell, name: str) -> Any:
@@ -59,31 +60,50 @@ def differences(one: Cell, other: Cell) -> set[str]:
     return {key for key, _ in one.settings.items() ^ other.settings.items()}
 
 
+def with_most_versions(
+    cells: Iterable[Cell], key: Callable[[Cell], Hashable]
+) -> dict[Hashable, Cell]:
+    """Of conditions with the same key the one with the most evaluated versions, else the first."""
+    found: dict[Hashable, Cell] = {}
+    for cell in cells:
+        name = key(cell)
+        if name not in found or versions(cell) > versions(found[name]):
+            found[name] = cell
+    return found
+
+
 def versions(cell: Cell) -> int:
     """The number of evaluated versions that every run of the condition has."""
     return min(len(rows) for rows in cell.rows.values())
 
 
 def drop_shared(cells: Sequence[Cell]) -> list[Cell]:
-    """Each condition once if sweeps share it: of conditions with the same settings and environment,
-    the one with the most evaluated versions, else the first."""
-    found: dict[tuple[str, Settings], Cell] = {}
-    for cell in cells:
-        key = (cell.env, cell.setting_items)
-        if key not in found or versions(cell) > versions(found[key]):
-            found[key] = cell
-    return list(found.values())
+    """Each condition once if sweeps share it (`with_most_versions`)."""
+    return list(with_most_versions(cells, lambda cell: cell.training).values())
 
 
-@dataclass(frozen=True, eq=False)
-class Family:
-    """Conditions that are equal in every setting except the varied ones."""
+def families(cells: Sequence[Cell], varied: Sequence[str]) -> list[Family]:
+    """Groups of at least two conditions that are equal in every setting that is not varied.
 
-    cells: tuple[Cell, ...]
+    varied: parts of conditions. Of conditions with the same settings, or with the same values of
+    the varied parts, one counts (`with_most_versions`).
+    """
+    known = {cell: tuple(value_of(cell, name) for name in varied) for cell in cells}
+    whole = [cell for cell, values in known.items() if None not in values]
+    rests = {cell: rest_of(cell, varied) for cell in whole}
+    kept = with_most_versions(whole, lambda cell: (rests[cell], known[cell]))
+    groups: dict[Settings, dict[Level, Cell]] = {}
+    for cell in kept.values():
+        groups.setdefault(rests[cell], {})[known[cell]] = cell
+    return [group for group in groups.values() if len(group) > 1]
 
-    def values(self, part: str) -> list[Any]:
-        """The values of a part among the conditions, in order."""
-        return sorted({value_of(cell, part) for cell in self.cells}, key=order)
+
+def levels_of(family: Family, varied: Sequence[str]) -> dict[str, list[Any]]:
+    """The values of each varied part among the conditions, in order."""
+    columns = zip(*family, strict=True)
+    return {
+        name: sorted(set(column), key=order) for name, column in zip(varied, columns, strict=True)
+    }
 
 
 def order(found: Any) -> tuple[bool, float, Any]:
@@ -100,21 +120,3 @@ def parameters(name: Any) -> float:
     if found := PARAMETERS.search(str(name)):
         return float(found["number"]) * (1000 if found["unit"] == "b" else 1)
     return NANO.get(name, 0)
-
-
-def families(selection: Selection, varied: Sequence[str]) -> list[Family]:
-    """Groups of at least two conditions that are equal in every setting that is not varied.
-
-    varied: parts of conditions. A condition that several sweeps share counts once. Of conditions
-    with the same values of the varied parts, the one with the most evaluated versions counts, else
-    the first.
-    """
-    groups: dict[Settings, dict[tuple[Any, ...], Cell]] = {}
-    for cell in selection.cells:
-        values = tuple(value_of(cell, name) for name in varied)
-        if None in values:
-            continue
-        group = groups.setdefault(rest_of(cell, varied), {})
-        if values not in group or versions(cell) > versions(group[values]):
-            group[values] = cell
-    return [Family(tuple(group.values())) for group in groups.values() if len(group) > 1]

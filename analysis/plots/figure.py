@@ -120,9 +120,11 @@ def pairs_of(cells: Sequence[Cell], request: Request) -> list[tuple[str, str]]:
     return list(zip(x, y, strict=True))
 
 
-def laid_out(cells: Sequence[Cell], request: Request, style: Style) -> tuple[Naming, list[Panel]]:
-    """How the conditions are named, and the panels: one for each task, value of the facets, and
-    where `by` is given, combination of the other keys."""
+def laid_out(
+    cells: Sequence[Cell], request: Request, style: Style
+) -> tuple[tuple[str, ...], Naming, list[Panel]]:
+    """The keys in which conditions differ, how they are named in a panel, and the panels: one for
+    each task, value of the facets, and where `by` is given, combination of the other keys."""
     whole = naming(cells)
     known = {*whole.keys, *whole.follow}
     for option, keys in (("--by", request.by), ("--facet", request.facet)):
@@ -132,12 +134,12 @@ def laid_out(cells: Sequence[Cell], request: Request, style: Style) -> tuple[Nam
                 raise UserError(f"{option} {key}: conditions do not differ in it; keys are {there}")
     rest = [key for key in whole.keys if key not in request.by] if request.by else []
     facets = list(dict.fromkeys([TASK, *request.facet, *rest]))
-    own = naming(cells, facets)
+    differ = [key for key in facets if len({named_value(cell, key) for cell in cells}) > 1]
+    own = naming(cells, facets) if differ else whole
     panels: dict[tuple[Any, ...], dict[str, Cell]] = {}
     ranks = {cell: tuple(named_value(cell, key) for key in facets) for cell in cells}
     for cell in sorted(own.cells, key=lambda one: [order(value) for value in ranks[one]]):
         panels.setdefault(ranks[cell], {})[own.of(cell)] = cell
-    differ = [key for key in facets if len({named_value(cell, key) for cell in cells}) > 1]
     named = [
         Panel(
             in_words(name_of(next(iter(found.values())), differ)) if differ else "",
@@ -145,7 +147,7 @@ def laid_out(cells: Sequence[Cell], request: Request, style: Style) -> tuple[Nam
         )
         for found in panels.values()
     ]
-    return own, named
+    return whole.keys, own, named
 
 
 def canvas(made: Drawing, axes: Axes | None) -> tuple[Figure, list[list[Axes]]]:
@@ -229,7 +231,7 @@ def sentence(made: Drawing) -> str:
         Form.heat: " at the end",
     }.get(made.request.form, "")
     less_that = f", less that of {base_text(made)}, in pairs of seeds," if made.request.diff else ""
-    keys = together(map(key_text, naming(drawn).keys))
+    keys = together(map(key_text, made.keys))
     differ = f" that differ in {keys}" if keys else ""
     names = "; ".join(first_few(list(made.look), "conditions"))
     counts = [len(cell.seeds) for cell in drawn]

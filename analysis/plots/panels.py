@@ -63,10 +63,12 @@ class Panel:
 
 @dataclass(eq=False)
 class Drawing:
-    """What a figure is made of while it is drawn."""
+    """What a figure is made of while it is drawn. keys: in which its conditions differ. naming: of
+    the conditions in a panel."""
 
     request: Request
     style: Style
+    keys: tuple[str, ...]
     naming: Naming
     panels: Sequence[Panel]
     pairs: Sequence[tuple[str, str]]

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from benchmarks.pages.seeds import mean_text, select_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.studies.seeds import mean_text, select_runs
 from rlhf_lab_analysis.tables.table import Tables
 
 COLUMNS = ["condition", "evaluated", "seed", "prompts", "before", "after", "change", "KL nats"]

@@ -20,15 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rlhf_lab.runs.trackers.console import Console, counted
-from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.command import exit_code
-from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.comparison.stable_rates import REWARD
-from rlhf_lab_analysis.markdown import Table, publish
-from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_at
-from rlhf_lab_analysis.studies.warning_signals import (
+from benchmarks.pages.warning_signals import (
     FALSE_ALARMS,
     WINDOW,
     Alarms,
@@ -37,6 +29,14 @@ from rlhf_lab_analysis.studies.warning_signals import (
     alarms,
     concordance,
 )
+from rlhf_lab.runs.trackers.console import Console, counted
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.comparison.stable_rates import REWARD
+from rlhf_lab_analysis.markdown import Table, publish
+from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_at
 from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.words import UPDATES
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.pages.grid import ASYNC, SYNC, Grid, columns_of, grid_of, rows_of, seeds_of
+from benchmarks.pages.seeds import caption_of, mean_text, select_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.markdown import Table, publish, split_at_markers
-from rlhf_lab_analysis.studies.seeds import caption_of, mean_text, select_runs
 
 WIN_RATE, REWARD, KL = "gold/win_rate", "gold/mean", "kl/sft_k1"
 

@@ -19,6 +19,7 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.pages.seeds import caption_of, mean_text, select_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
@@ -29,7 +30,6 @@ from rlhf_lab_analysis.markdown import Table, publish, split_at_markers
 from rlhf_lab_analysis.plots.figure import draw
 from rlhf_lab_analysis.plots.panels import Request
 from rlhf_lab_analysis.plots.style import Style, write
-from rlhf_lab_analysis.studies.seeds import caption_of, mean_text, select_runs
 
 SINGLE = "single"
 REQUEST = Request(y=["gold", "proxy", "gold"], x=["kl", "kl", "updates"])

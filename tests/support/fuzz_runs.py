@@ -43,9 +43,12 @@ from rlhf_lab.types.data import Weights
 from rlhf_lab.types.rollouts import Chunk, Rollout, Span
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.plots.figure import draw
+from rlhf_lab_analysis.plots.style import Style
 from rlhf_lab_analysis.report.make import Options, html
-from rlhf_lab_analysis.studies import compare_runs
+from rlhf_lab_analysis.studies.compare import ENDS, print_means, requests_of
 from rlhf_lab_analysis.tables.gather import gather
+from rlhf_lab_analysis.tables.summary import show
 from tests.support.composed import composed
 from tests.support.fuzz import Case
 from tests.support.table_records import evals, record, rounds, write_lines, write_run
@@ -203,10 +206,9 @@ def reported(folder: Path) -> None:
 def compared(folder: Path) -> None:
     tables = gather([str(folder)])
     selection = cells(tables)
-    runs = compare_runs.runs_of(selection)
-    assert 2 in [run.seed for run in runs]
-    compare_runs.run_table(runs), compare_runs.phase_table(runs)
-    compare_runs.print_over_seeds(tables, selection, SILENT)
+    assert 2 in [seed for cell in selection.cells for seed in cell.seeds]
+    show(tables, SILENT)
+    print_means(ENDS, draw(selection, requests_of(selection, "")[ENDS], Style()), SILENT)
     before_after.report([folder], SILENT)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rlhf_lab.runs.trackers.console import counted
-from rlhf_lab_analysis.comparison.cell import Member, Seeds
-from rlhf_lab_analysis.comparison.registry.definitions import Bound, Registry
+from rlhf_lab_analysis.comparison.cell import Cell, Member, Seeds
+from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.selection import Selection
 
 QUALITY = ("stage/sft_loss", "stage/proxy_accuracy")
@@ -34,15 +35,15 @@ class Stage:
 
 def stages_of(registry: Registry, selection: Selection) -> Iterator[Stage]:
     """Every stage seed of these runs, of those that recorded how good its stages were."""
-    found: dict[tuple[str, str, int], list[Mapping[str, float]]] = {}
+    found: dict[tuple[str, str, int], list[tuple[Cell, Member]]] = {}
     for cell in selection.cells:
         for seeds, member in cell.members.items():
-            if numbers := qualities(member):
+            if qualities(member):
                 key = (str(cell.parts["task"]), str(cell.parts["model"]), stage_of(seeds))
-                found.setdefault(key, []).append(numbers)
-    for (task, model, seed), (first, *others) in sorted(found.items()):
-        is_good = not failing(registry, task, first)
-        yield Stage(task, model, seed, first, is_good, 1 + len(others))
+                found.setdefault(key, []).append((cell, member))
+    for (task, model, seed), runs in sorted(found.items(), key=lambda one: one[0]):
+        is_good = not failing(registry, *runs[0])
+        yield Stage(task, model, seed, qualities(runs[0][1]), is_good, len(runs))
 
 
 def gated(registry: Registry, selection: Selection) -> tuple[Selection, list[str]]:
@@ -53,13 +54,9 @@ def gated(registry: Registry, selection: Selection) -> tuple[Selection, list[str
     lines: Counter[str] = Counter()
     kept = []
     for cell in selection.cells:
-        task = str(cell.parts["task"])
-        reasons = {
-            seeds: failing(registry, task, qualities(member))
-            for seeds, member in cell.members.items()
-        }
+        reasons = {seeds: failing(registry, cell, member) for seeds, member in cell.members.items()}
         for seeds, texts in reasons.items():
-            stage = f"stopped by the gate: {task}, stage seed {stage_of(seeds)}"
+            stage = f"stopped by the gate: {cell.parts['task']}, stage seed {stage_of(seeds)}"
             lines.update(f"{stage}: {text}" for text in texts)
         if good := {seeds for seeds, texts in reasons.items() if not texts}:
             kept.append(cell.restricted(good))
@@ -67,12 +64,16 @@ def gated(registry: Registry, selection: Selection) -> tuple[Selection, list[str
     return Selection(tuple(kept), selection.left_out), stopped
 
 
-def failing(registry: Registry, task: str, numbers: Mapping[str, float]) -> list[str]:
-    """The gates of the task that these numbers do not pass."""
+def failing(registry: Registry, cell: Cell, member: Member) -> list[str]:
+    """The gates of its task that a run does not pass."""
+    gates, numbers = registry.gates.get(str(cell.parts["task"]), {}), qualities(member)
     return [
-        f"{key} is {numbers[key]:.3f}, and {bound_text(bound)} is wanted"
-        for key, bound in registry.gates.get(task, {}).items()
-        if key in numbers and not passes(numbers[key], bound)
+        f"{key} is {numbers[key]:.3f}, and "
+        + " and ".join(f"at {name} {value:g}" for name, value in gate.items())
+        + " is wanted"
+        for key, gate in gates.items()
+        if key in numbers
+        and not gate.get("least", -math.inf) <= numbers[key] <= gate.get("most", math.inf)
     ]
 
 
@@ -80,14 +81,6 @@ def qualities(member: Member) -> dict[str, float]:
     """What evaluations recorded of the stages of a run."""
     known = {key: member.versions[key].dropna() for key in QUALITY if key in member.versions}
     return {key: float(column.iloc[0]) for key, column in known.items() if len(column)}
-
-
-def passes(value: float, bound: Bound) -> bool:
-    return bound.get("least", value) <= value <= bound.get("most", value)
-
-
-def bound_text(bound: Bound) -> str:
-    return " and ".join(f"at {name} {value:g}" for name, value in bound.items())
 
 
 def stage_of(seeds: Seeds) -> int:

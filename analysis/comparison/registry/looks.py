@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from typing import TypeAlias
 
-from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.cell import Cell, Training
 from rlhf_lab_analysis.comparison.claims import Pair
 from rlhf_lab_analysis.comparison.registry.comparisons import chosen_by, pairs
-from rlhf_lab_analysis.comparison.registry.definitions import Definition, read_registries
+from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.selection import Selection
-
-Key: TypeAlias = frozenset[tuple[str, tuple[tuple[str, str], ...]]]
-
-
-@cache
-def of_last_version() -> tuple[Definition, ...]:
-    """The claims about what a change does to the win-rate of the last version, with several
-    looks."""
-    return tuple(
-        claim
-        for one in read_registries()
-        for claim in one.claims
-        if claim.measure.name == "quality"
-        and claim.varied
-        and claim.part is None
-        and claim.looks > 1
-    )
 
 
 def looks_of(asked: Sequence[Pair]) -> list[int]:
-    """For each comparison of a condition with its baseline the most looks of any claim about its
-    win-rate at the end; 1 where there is no claim, or one that looked once."""
+    """For each comparison of a condition with its baseline the most looks of any claim about what a
+    change does to its win-rate at the end; 1 where there is no claim, or one that looked once."""
     cells = Selection(tuple(dict.fromkeys(cell for pair in asked for cell in pair)), ())
-    looks: dict[Key, int] = {}
-    for claim in of_last_version():
-        for pair, *_ in pairs(claim, chosen_by(claim, cells)):
-            looks[key_of(pair)] = max(claim.looks, looks.get(key_of(pair), 1))
+    looks: dict[frozenset[Training], int] = {}
+    for claim in (claim for file in read_registries() for claim in file.claims):
+        is_change = claim.varied and claim.part is None
+        if claim.looks > 1 and is_change and claim.measure.name == "quality":
+            for pair, *_ in pairs(claim, chosen_by(claim, cells)):
+                looks[key_of(pair)] = max(claim.looks, looks.get(key_of(pair), 1))
     return [looks.get(key_of(pair), 1) for pair in asked]
 
 
-def key_of(pair: Sequence[Cell]) -> Key:
+def key_of(pair: Sequence[Cell]) -> frozenset[Training]:
     """Two conditions, whichever sweep they are of and whichever comes first."""
-    return frozenset((cell.env, cell.setting_items) for cell in pair)
+    return frozenset(cell.training for cell in pair)
 
 
 def family_text(together: int, looks: int = 1) -> str:

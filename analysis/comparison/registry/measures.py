@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.equal_kl import Apart, Plane, at_equal_kl, at_equal_quality
+from rlhf_lab_analysis.comparison.equal_kl import at_equal_kl, at_equal_quality
 from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit
 from rlhf_lab_analysis.comparison.stable_rates import (
     seeds_slopes,
@@ -26,7 +26,7 @@ from rlhf_lab_analysis.words import VIRTUAL, WALL
 
 Effects: TypeAlias = dict[int, float]
 OfOne: TypeAlias = Callable[[Cell, Criteria], Effects]
-OfPair: TypeAlias = Callable[[Cell, Cell, Criteria], Effects]
+OfTwo: TypeAlias = Callable[[Cell, Cell, Criteria], Effects]
 # Conditions by the levels of the settings that they differ in.
 Levels: TypeAlias = Mapping[tuple[Any, ...], Cell]
 # The number with its interval at a level, where it is no mean of the effects.
@@ -37,45 +37,56 @@ OVERLAP = "speed-up / ((g + t) / max(g, t))"
 SLOPE = "slope of log {1} on log({0} + 1)"
 
 
+TIMED = (
+    "wall_clock",
+    "speed_up_over_overlap",
+    "quality_at_equal_wall_clock",
+    "quality_at_equal_device_hours",
+)
+# The largest difference that does not matter; that of shares is the user's.
+MARGINS = {Unit.nats: 0.1, Unit.times: 0.05, Unit.exponent: 0.25, Unit.updates: 4.0}
+
+
 @dataclass(frozen=True)
 class Measure:
-    """of_pair: what the first condition has more than the second, by seed. of_one: the number of a
-    condition itself, if it has one. of_many: a number of conditions over so many settings (`keys`).
-    unit: of all; times are logarithms. margin: the largest difference that does not matter, unless
-    the claim has one. label: what the number is, where that is not the change; of many, with the
-    settings in braces. words: what it is called where it stands beside another one. is_timed:
-    whether it is of measured seconds, which only runs of one sweep have in common."""
+    """One of three: the number of a condition by seed, what the first of two has more than the
+    second, or a number of conditions over so many settings (`keys`). unit: of all; times are
+    logarithms. margin: where it is not that of the unit. label: what the number is, where that is
+    not the change; of many, with the settings in braces. beside: what it is called beside another
+    one, where it has no label."""
 
     name: str
     unit: Unit
-    margin: float
-    of_pair: OfPair | None = None
     of_one: OfOne | None = None
-    label: str = ""
-    words: str = ""
+    of_two: OfTwo | None = None
     of_many: OfMany | None = None
     keys: int = 0
-    is_timed: bool = False
+    margin: float | None = None
+    label: str = ""
+    beside: str = ""
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it is of measured seconds, which only runs of one sweep have in common."""
+        return self.name in TIMED
 
     @property
     def title(self) -> str:
         """What it is called."""
-        return self.label or self.words or self.name
+        return self.label or self.beside or self.name
 
+    def effects(self, after: Cell, before: Cell, criteria: Criteria) -> Effects:
+        """What a condition has more than another one, by seed."""
+        if self.of_one:
+            return minus(self.of_one(after, criteria), self.of_one(before, criteria))
+        assert self.of_two, f"{self.name} is of many conditions"
+        return self.of_two(after, before, criteria)
 
-def of_each(
-    name: str, unit: Unit, margin: float, of_one: OfOne, label: str = "", words: str = ""
-) -> Measure:
-    """A number that each condition has by itself, and its difference between two."""
-    return Measure(
-        name,
-        unit,
-        margin,
-        lambda after, before, criteria: minus(of_one(after, criteria), of_one(before, criteria)),
-        of_one,
-        label,
-        words,
-    )
+    def margin_of(self, criteria: Criteria) -> float:
+        """The margin in the scale of the effects: that of a ratio is a logarithm."""
+        usual = {Unit.points: criteria.margin} | MARGINS
+        margin = usual[self.unit] if self.margin is None else self.margin
+        return math.log1p(margin) if self.unit is Unit.times else margin
 
 
 def minus(first: Mapping[int, float], second: Mapping[int, float]) -> Effects:
@@ -131,7 +142,7 @@ def after_a_quarter(cell: Cell, criteria: Criteria) -> Effects:
     }
 
 
-def of_all(compare: Callable[[Cell, Cell, Plane], dict[int, Apart]]) -> OfPair:
+def of_all(compare: Callable[[Cell, Cell, str, str], Effects]) -> OfTwo:
     """Mean distance of the frontiers over what both runs have in common: the KL that they were
     evaluated around, or the quality that both reach.
 
@@ -140,10 +151,8 @@ def of_all(compare: Callable[[Cell, Cell, Plane], dict[int, Apart]]) -> OfPair:
     """
 
     def of_pair(after: Cell, before: Cell, criteria: Criteria) -> Effects:
-        found = compare(after, before, Plane(criteria.quality, criteria.drift))
-        if set(found) != set(seeds_to_pair(after.seeds, before.seeds)):
-            return {}
-        return {seed: one.distance for seed, one in found.items()}
+        found = compare(after, before, criteria.quality, criteria.drift)
+        return found if set(found) == set(seeds_to_pair(after.seeds, before.seeds)) else {}
 
     return of_pair
 
@@ -165,17 +174,17 @@ def log_ratio(after: Cell, before: Cell, axis: str) -> Effects:
     }
 
 
-def clock(axis: str) -> OfPair:
-    """log(after / before) of the whole run's seconds of a clock."""
+def taken(axis: str) -> OfTwo:
+    """log(after / before): how many times more of an axis the whole run took."""
     return lambda after, before, _: log_ratio(after, before, axis)
 
 
-def saved(axis: str) -> OfPair:
+def saved(axis: str) -> OfTwo:
     """log(before / after): how many times less of an axis the whole run took."""
     return lambda after, before, _: log_ratio(before, after, axis)
 
 
-def over_overlap(axis: str, whole: str, generating: str) -> OfPair:
+def over_overlap(axis: str, whole: str, generating: str) -> OfTwo:
     """log of the speed-up of `after` less log of (g + t) / max(g, t) of the seconds of `before`,
     where g is what its trainer waits for samples. axis: of the clock; whole, generating: the
     metrics of all its seconds and of g."""
@@ -191,7 +200,7 @@ def over_overlap(axis: str, whole: str, generating: str) -> OfPair:
     return of_pair
 
 
-def at_equal(axis: str) -> OfPair:
+def at_equal(axis: str) -> OfTwo:
     """Quality of both at the cost, on this axis, at which the cheaper run of a seed ended; on
     straight lines between evaluated versions."""
 
@@ -234,49 +243,45 @@ def boundary_slope(than: float) -> OfMany:
     return of_many
 
 
-POINTS, NATS, TIMES = (Unit.points, 0.02), (Unit.nats, 0.1), (Unit.times, 0.05)
-OVERLAPS = (Unit.times, 0.1)
-EXPONENT, UPDATES = (Unit.exponent, 0.25), (Unit.updates, 4.0)
+DOUBLED, DOUBLING = per_doubling(quality), "per doubling of {}"
+OVER_INVERSE, OVER_SLOPE = "boundary_slope_over_inverse", f"{SLOPE}, less -1"
 BOUNDARY, INVERSE = boundary_slope(0.0), boundary_slope(-1.0)
 REAL = over_overlap(WALL, "seconds/wall", "seconds/take")
 ON_CLUSTER = over_overlap(VIRTUAL, "virtual_seconds/wall", "virtual_seconds/wait")
-HOURS, FLOPS = "x/device_hours", "x/flops"
+HOURS, FLOPS, COMPLETIONS = "x/device_hours", "x/flops", "x/completions"
+SHARE, NATS, TIMES, UPDATES, EXPONENT = (
+    Unit.points,
+    Unit.nats,
+    Unit.times,
+    Unit.updates,
+    Unit.exponent,
+)
+AT_QUALITY, AT_HOURS = "at equal win-rate", "at equal device-hours"
+AVERAGE = "mean over the updates"
 EVERY = (
-    of_each("quality", *POINTS, quality, words="win-rate"),
-    of_each("accuracy", *POINTS, accuracy, words="accuracy"),
-    of_each("gain_over_sft", *POINTS, gain, label="gain over SFT"),
-    of_each("quality_after_a_quarter", *POINTS, after_a_quarter),
-    of_each("kl", *NATS, kl, words="KL to SFT"),
-    of_each("updates_before_collapse", *UPDATES, updates_before_collapse),
-    Measure("quality_over_updates", *POINTS, over_updates, words="mean over the updates"),
-    Measure("quality_at_equal_kl", *POINTS, of_all(at_equal_kl)),
-    Measure("kl_at_equal_quality", *NATS, of_all(at_equal_quality), label="at equal win-rate"),
-    Measure("quality_at_equal_wall_clock", *POINTS, at_equal(WALL), is_timed=True),
-    Measure("quality_at_equal_virtual_wall_clock", *POINTS, at_equal(VIRTUAL)),
+    Measure("quality", SHARE, quality),
+    Measure("accuracy", SHARE, accuracy),
+    Measure("gain_over_sft", SHARE, gain, label="gain over SFT"),
+    Measure("quality_after_a_quarter", SHARE, after_a_quarter),
+    Measure("kl", NATS, kl, beside="KL to SFT"),
+    Measure("updates_before_collapse", Unit.updates, updates_before_collapse),
+    Measure("quality_over_updates", SHARE, of_two=over_updates, beside=AVERAGE),
+    Measure("quality_at_equal_kl", SHARE, of_two=of_all(at_equal_kl)),
     Measure(
-        *("quality_at_equal_device_hours", *POINTS, at_equal(HOURS)),
-        label="at equal device-hours",
-        is_timed=True,
+        "kl_at_equal_quality", NATS, of_two=of_all(at_equal_quality), label="at equal win-rate"
     ),
-    Measure("quality_at_equal_flops", *POINTS, at_equal(FLOPS), label="at equal FLOPs"),
-    Measure("wall_clock", *TIMES, clock(WALL), is_timed=True),
-    Measure("virtual_wall_clock", *TIMES, clock(VIRTUAL)),
-    Measure("completions_saved", *TIMES, saved("x/completions"), label="completions saved"),
-    Measure("flops_saved", *TIMES, saved(FLOPS), label="FLOPs saved"),
-    Measure("speed_up_over_overlap", *OVERLAPS, REAL, label=OVERLAP, is_timed=True),
-    Measure("virtual_speed_up_over_overlap", *OVERLAPS, ON_CLUSTER, label=OVERLAP),
-    Measure(
-        *("quality_per_doubling", *POINTS),
-        of_many=per_doubling(quality),
-        keys=1,
-        label="per doubling of {}",
-    ),
-    Measure("boundary_slope", *EXPONENT, of_many=BOUNDARY, keys=2, label=SLOPE),
-    Measure(
-        *("boundary_slope_over_inverse", *EXPONENT),
-        of_many=INVERSE,
-        keys=2,
-        label=f"{SLOPE}, less -1",
-    ),
+    Measure("quality_at_equal_wall_clock", SHARE, of_two=at_equal(WALL)),
+    Measure("quality_at_equal_virtual_wall_clock", SHARE, of_two=at_equal(VIRTUAL)),
+    Measure("quality_at_equal_device_hours", SHARE, of_two=at_equal(HOURS), label=AT_HOURS),
+    Measure("quality_at_equal_flops", SHARE, of_two=at_equal(FLOPS), label="at equal FLOPs"),
+    Measure("wall_clock", TIMES, of_two=taken(WALL)),
+    Measure("virtual_wall_clock", TIMES, of_two=taken(VIRTUAL)),
+    Measure("completions_saved", TIMES, of_two=saved(COMPLETIONS), label="completions saved"),
+    Measure("flops_saved", TIMES, of_two=saved(FLOPS), label="FLOPs saved"),
+    Measure("speed_up_over_overlap", TIMES, of_two=REAL, margin=0.1, label=OVERLAP),
+    Measure("virtual_speed_up_over_overlap", TIMES, of_two=ON_CLUSTER, margin=0.1, label=OVERLAP),
+    Measure("quality_per_doubling", SHARE, of_many=DOUBLED, keys=1, margin=0.003, label=DOUBLING),
+    Measure("boundary_slope", Unit.exponent, of_many=BOUNDARY, keys=2, margin=0, label=SLOPE),
+    Measure(OVER_INVERSE, Unit.exponent, of_many=INVERSE, keys=2, label=OVER_SLOPE),
 )
 MEASURES: Mapping[str, Measure] = {one.name: one for one in EVERY}

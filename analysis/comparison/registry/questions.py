@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.families import keys_of, order, rest_of, value_of
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria, Unanswered
-from rlhf_lab_analysis.comparison.registry.decisions import (
-    Decision,
-    Decisions,
-    condition_of,
-    decide_all,
-)
+from rlhf_lab_analysis.comparison.registry.comparisons import compared
+from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions, decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import (
     FOLDER,
     Definition,
@@ -25,14 +23,13 @@ from rlhf_lab_analysis.comparison.registry.definitions import (
     read_registries,
 )
 from rlhf_lab_analysis.comparison.registry.gates import gated
-from rlhf_lab_analysis.comparison.registry.reasons import (
-    Varied,
-    data_reason,
-    key_of,
-    structure_reason,
-)
-from rlhf_lab_analysis.comparison.registry.settings import compared
 from rlhf_lab_analysis.comparison.selection import Selection
+from rlhf_lab_analysis.ranges import ranges_text
+
+WORDS = {"least", "most", "next", "middle", "other", "others"}
+# Enough pairs to find two conditions that nearly fit, of as many conditions as there may be.
+MOST_CELLS = 40
+MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -43,52 +40,85 @@ class Question:
     claims: tuple[Definition, ...]
 
     @property
-    def varied(self) -> Varied:
-        """The settings in which conditions must differ: the levels that are needed, or how many.
+    def varied(self) -> dict[str, list[Any]]:
+        """The settings in which conditions must differ, with the levels that a claim has for them.
         Any claim is an answer, so that those about a change alone count where there are some."""
-        found: dict[str, Sequence[Any] | int] = {}
-        changes = [one for one in self.claims if one.part is None]
-        for claim in changes or self.claims:
-            for key, (before, after) in claim.row.get("change", {}).items():
-                found.setdefault(key, needed_levels(before, after))
-            if claim.part:
-                name, row = claim.part
-                found.setdefault(name, 2 if row["after"] == "largest" else (row["after"],))
+        found: dict[str, list[Any]] = {}
+        for claim in [one for one in self.claims if one.part is None] or self.claims:
+            for key, levels in (*claim.row.get("change", {}).items(), claim.part or ("", [])):
+                if key:
+                    found.setdefault(key, levels)
         return found
 
     @property
     def needs(self) -> str:
         """The runs to make for it."""
-        keys = " and ".join(key_of(part) for part in self.varied)
+        keys = " and ".join(map(option_of, self.varied))
         making = ", ".join(dict.fromkeys(claim.making for claim in self.claims))
         return f"runs that differ in {keys}: {making}"
 
-    def has(self, line: str) -> bool:
-        """Whether a line is about one of its claims."""
-        return any(line.startswith(f"not compared: {one.name}, ") for one in self.claims)
-
-    def open(self, selection: Selection, criteria: Criteria, is_idle: bool) -> Unanswered:
-        """Why these conditions give no answer, and the comparisons that lack seeds alone. is_idle:
-        what is compared differs in nothing."""
-        found: dict[frozenset[Cell], tuple[Cell, ...]] = {}
-        for claim in self.claims:
-            for cells in compared(claim, selection):
-                found.setdefault(frozenset(cells), cells)
-        if is_idle:
+    def open(self, selection: Selection, criteria: Criteria, idle: Sequence[str]) -> Unanswered:
+        """Why these conditions give no answer, and the comparisons that lack seeds alone. idle:
+        lines on what differs in nothing."""
+        every = [cells for claim in self.claims for cells in compared(claim, selection)]
+        found = list({frozenset(cells): cells for cells in reversed(every)}.values())[::-1]
+        starts = tuple(f"not compared: {one.name}, " for one in self.claims)
+        if any(line.startswith(starts) for line in idle):
             reason = "The runs that it compares differ in nothing, so that there is no verdict."
         elif found:
-            reason = data_reason([*found.values()], criteria)
+            reason = data_reason(found, criteria)
+        elif not selection.cells:
+            reason = "No run counts: the warnings have the reasons."
         else:
-            reason = structure_reason(selection, self.varied)
-        return Unanswered(self.text, self.needs, reason, tuple(found.values()))
+            reasons = [key_reason(selection.cells, *one) for one in self.varied.items()]
+            reason = next(filter(None, reasons), "It needs other runs than these.")
+        return Unanswered(self.text, self.needs, reason, tuple(found))
 
 
-def needed_levels(before: Any, after: Any) -> Sequence[Any] | int:
-    """Two levels that are named, else how many a word needs."""
-    words = {"least", "most"}
-    if before in words or isinstance(after, list) or after == "other":
-        return 3 if after == "middle" else 2
-    return before, after
+def option_of(part: str) -> str:
+    """The option that a part is set by on the command line."""
+    return keys_of(part)[0].rstrip(".")
+
+
+def key_reason(cells: Sequence[Cell], part: str, levels: Sequence[Any]) -> str:
+    """Which levels of a setting conditions lack, or in what else the most similar ones differ."""
+    key, values = option_of(part), {value_of(cell, part) for cell in cells} - {None}
+    named = [level for level in levels if not isinstance(level, list) and level not in WORDS]
+    number = 3 if "middle" in levels else 2
+    if len(values) < number or not {*named} <= values:
+        wanted = [f"{key}={level}" for level in named] if len(named) == len(levels) else []
+        need = " and ".join(wanted) or f"{number} values of {key}"
+        known = ", ".join(map(str, sorted(values, key=order))) or "not set"
+        return f"It needs runs with {need}: {key} is {known} in all of these."
+    rests = [(value_of(cell, part), dict(rest_of(cell, (part,)))) for cell in cells[:MOST_CELLS]]
+    apart = [
+        (one, other, sorted({key for key, _ in a.items() ^ b.items()}))
+        for (one, a), (other, b) in combinations(rests, 2)
+        if one != other and a != b and (not named or {one, other} <= {*named})
+    ]
+    if not apart:
+        return ""
+    one, other, keys = min(apart, key=lambda pair: len(pair[2]))
+    more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
+    also = ", ".join(keys[:MOST_NAMED]) + more
+    return f"The runs with {key}={one} and {key}={other} differ in more than that: {also}."
+
+
+def data_reason(compared: Sequence[Sequence[Cell]], criteria: Criteria) -> str:
+    """Why conditions that differ as they should have no answer: seeds, or evaluations."""
+    cells = [cell for one in compared for cell in one]
+    for metric in (criteria.quality, criteria.drift):
+        if lacking := [cell for cell in cells if not cell.has(metric)]:
+            return (
+                f"{lacking[0].condition} has no {metric} at some evaluated version: evaluate it "
+                "again (rlhf-lab evaluate RUN)."
+            )
+    if seeds := sorted({cell.seeds[0] for cell in cells if len(cell.seeds) < 2}):
+        named = f"seed {seeds[0]} alone" if len(seeds) == 1 else f"one seed of {ranges_text(seeds)}"
+        return f"It needs two seeds of each condition: these have {named} (add seed=1,2,3)."
+    if all(len(set.intersection(*(set(c.seeds) for c in one))) < 2 for one in compared):
+        return "It needs two seeds that the compared conditions have in common."
+    return "The conditions are there, but not evaluated at the same points (eval.snapshots)."
 
 
 @dataclass(frozen=True)
@@ -126,18 +156,16 @@ def registries() -> tuple[Registry, ...]:
 
 def claim_named(name: str) -> Definition:
     """The claim of any runs with this name."""
-    return next(one for one in general(registries()) if one.name == name)
-
-
-def general(files: Iterable[Registry]) -> list[Definition]:
-    return [claim for one in files if one.is_general for claim in one.claims]
+    claims = (claim for one in questions() for claim in one.claims)
+    return next(claim for claim in claims if claim.name == name)
 
 
 def questions(files: Iterable[Registry] | None = None) -> list[Question]:
     """All questions of any runs, in the order of the file."""
     found: dict[str, list[Definition]] = {}
-    for claim in general(registries() if files is None else files):
-        found.setdefault(claim.row["question"], []).append(claim)
+    for file in registries() if files is None else files:
+        for claim in file.claims if file.is_general else ():
+            found.setdefault(claim.question, []).append(claim)
     return [Question(text, tuple(claims)) for text, claims in found.items()]
 
 
@@ -151,30 +179,25 @@ def answers_of(
     """
     files = registries() if files is None else files
     usable, reasons = with_seeds(selection, criteria)
-    planned = [one for one in files if not one.is_general]
     judged, stopped = [], []
-    for file in planned:
+    for file in (one for one in files if not one.is_general):
         kept, lines = gated(file, usable)
         judged.append(decide_all(file, kept, criteria))
         stopped += lines
     keys = {key for one in judged for row in one.decided for key in row.answer.conditions}
-    read = {condition_of(cell) for cell in usable.cells if cell.key in keys}
-    for file in files:
-        if file.is_general:
-            judged.append(decide_all(file, usable, criteria, read))
+    read = {cell.training for cell in usable.cells if cell.key in keys}
+    judged += [decide_all(file, usable, criteria, read) for file in files if file.is_general]
     idle = [f"not compared: {line}" for one in judged for line in one.idle]
     answered = {row.answer.question for one in judged for row in one.decided}
     lacking = [
-        one.open(selection, criteria, any(one.has(line) for line in idle))
-        for one in questions(files)
-        if one.text not in answered
+        one.open(selection, criteria, idle) for one in questions(files) if one.text not in answered
     ]
     # What claims of other questions compare has its verdicts there.
     unanswered = [
         one
         for one in lacking
         if not one.compared
-        or not {condition_of(cell) for cells in one.compared for cell in cells} <= read
+        or not {cell.training for cells in one.compared for cell in cells} <= read
     ]
     left_out = (*selection.left_out, *reasons, *dict.fromkeys(stopped), *idle)
     return Answers(tuple(judged), tuple(unanswered), left_out)

@@ -6,6 +6,6 @@ COMMAND = analysis_command(
     "compare",
     "runs side by side: tables with intervals, and figures",
     "runs/demo",
-    usage="RUNS... [--out FOLDER]",
-    module="studies.compare_runs",
+    usage="RUNS... [--diff BASELINE] [--out FOLDER]",
+    module="studies.compare",
 )

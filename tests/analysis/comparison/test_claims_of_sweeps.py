@@ -122,7 +122,7 @@ def find_their_runs(name: str, claims: Sequence[Definition]) -> None:
 
 def claims_of(name: str) -> list[Definition]:
     claims = [claim for registry in read_registries() for claim in registry.claims]
-    return [claim for claim in claims if claim.row["sweep"] == name]
+    return [claim for claim in claims if claim.sweeps[0] == name]
 
 
 @pytest.mark.usefixtures("costly")
@@ -138,7 +138,7 @@ def test_claims_that_wait_for_runs_will_find_them() -> None:
     """Of nano sweeps of which no run is kept yet."""
     places = [files(path)["runs"] for path in (TABLES, COLLAPSES)]
     kept = {name for place in places for name in pd.read_parquet(place, columns=["sweep"])["sweep"]}
-    sweeps = {claim.row["sweep"] for registry in read_registries() for claim in registry.claims}
+    sweeps = {claim.sweeps[0] for registry in read_registries() for claim in registry.claims}
     for name in sorted(sweeps - kept):
         if name.endswith("_nano"):
             find_their_runs(name, claims_of(name))

@@ -70,7 +70,7 @@ def test_the_page_has_a_row_for_runs_that_are_crossed(tmp_path: Path) -> None:
     selection = of(*runs(1, NONE), *runs(16, LOSSES))
     (row,) = crossed_rows([decide_all(registry, selection, Criteria())], selection, Criteria())
     shown = dict(zip(HEAD, row, strict=True))
-    assert shown["difference"] == "N=16 less N=1" and shown["setting"] == "ppo"
+    assert shown["difference"] == "N=16 less N=1" and shown["setting"] == "nano_s, tldr_nano, ppo"
     assert shown["stage seeds, RL seeds"] == "2, 2"
     # Rows of -3 and -11 points, columns of -6 and -8, and nothing left.
     assert shown["between stage seeds"] == "5.66 points"

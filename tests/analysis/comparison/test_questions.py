@@ -387,7 +387,7 @@ def test_staleness_and_what_weights_repair() -> None:
     )
     assert not any("The correction" in one.claim for one in idle.every)
     (line,) = (line for line in idle.left_out if "nothing differs" in line)
-    assert "corrections_help, ppo, 1" in line
+    assert "corrections_help, " in line and "icepop less none, S=1: nothing" in line
 
 
 def test_questions_without_runs_say_which_they_need() -> None:

@@ -21,16 +21,14 @@ from rlhf_lab_analysis.comparison.registry.comparisons import Compared
 from rlhf_lab_analysis.comparison.registry.decisions import (
     Decision,
     Decisions,
-    aim_of,
     decide_all,
-    margin_of,
+    least_of_parts,
 )
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries, read_registry
 from rlhf_lab_analysis.comparison.registry.gates import gated, stages_of
-from rlhf_lab_analysis.comparison.registry.planning import least_of_parts
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.sources.record import Record
-from rlhf_lab_analysis.statistics.decisions import Shows, Verdict
+from rlhf_lab_analysis.statistics.decisions import Shows, Verdict, decide
 from rlhf_lab_analysis.statistics.power import Aim, chance_of_verdict, least, power
 from tests.support import table_records as made
 from tests.support.collapsing_runs import RATES, STALENESS, TOP, grid
@@ -40,13 +38,11 @@ from tests.support.question_records import Made
 T2 = 4.302652729911275
 HIGH = (0.70, 0.72, 0.74)
 LADDER: dict[str, Any] = {
-    "question": "How robust?",
     "text": "16 updates per round cost win-rate.",
     "source": "Fig. 3",
     "sweep": "off_policy_ladder_nano",
     "runs": {"model": "nano_s"},
     "change": {"run.updates_per_round": [1, 16]},
-    "each": ["algo"],
     "measure": "quality",
     "shows": "below",
     "plan": {"truth": -0.05, "spread": 0.02},
@@ -59,7 +55,8 @@ def written(folder: Path, gates: dict[str, Any] | None = None, **claims: dict[st
         name: {key: value for key, value in {**LADDER, **own}.items() if value is not None}
         for name, own in claims.items()
     }
-    file = {"paper": "arXiv:1", "title": "T", "written": "2026-11-24", "claims": rows}
+    asked = {"How robust?": rows}
+    file = {"paper": "arXiv:1", "title": "T", "written": "2026-11-24", "claims": asked}
     path = folder / "claims.yaml"
     # Through JSON, so that what two claims share is written twice.
     path.write_text(yaml.safe_dump(json.loads(json.dumps({**file, "gates": gates or {}}))))
@@ -90,6 +87,7 @@ def rungs(*losses: Sequence[float], **parts: Any) -> list[Record]:
 
 
 NOTHING = (0.0, 0.0, 0.0)
+TWO_LOOKS = {"truth": -0.05, "spread": 0.02, "looks": 2}
 BOUNDARY = {"mode.max_staleness": [*STALENESS], "optim.lr": [*RATES]}
 
 
@@ -124,13 +122,13 @@ def test_a_claim_waits_while_there_is_one_seed(tmp_path: Path) -> None:
 def test_looks_share_the_error(tmp_path: Path) -> None:
     loss = (0.10, 0.12, 0.08)
     runs = [*rungs(NOTHING, NOTHING, loss), *rungs(NOTHING, NOTHING, loss, algo="online_dpo")]
-    found = decided(tmp_path, runs, looks=2)
+    found = decided(tmp_path, runs, plan=TWO_LOOKS)
     percents = [one.answer.numbers[0].estimate.basis.options.percent for one in found.decided]
     assert percents == ["98.75%"] * 2
     assert [one.family for one in found.decided] == ["1 of 2 comparisons, 2 looks"] * 2
     # Two looks at one claim cost as much as two settings of it.
     once = decided(tmp_path, runs).decided[0]
-    twice = only(decided(tmp_path, rungs(NOTHING, NOTHING, loss), looks=2))
+    twice = only(decided(tmp_path, rungs(NOTHING, NOTHING, loss), plan=TWO_LOOKS))
     assert once.planned == pytest.approx(twice.planned) and once.answer.evidence.endswith("(97.5%)")
     assert twice.answer.numbers[0].estimate == once.answer.numbers[0].estimate
 
@@ -153,8 +151,8 @@ def test_one_part_may_lose_more_than_others(tmp_path: Path) -> None:
         *rungs(NOTHING, NOTHING, (0.01, 0.02, 0.03), algo="online_dpo"),
         *rungs(NOTHING, NOTHING, (0.20, 0.22, 0.24), algo="best_of_n"),
     ]
-    part = {"algo": {"after": "online_dpo", "before": ["ppo", "best_of_n"]}}
-    claim = {"more_than": part, "shows": "above", "each": None, "plan": {"truth": 0.1, "spread": 1}}
+    part = {"algo": [["ppo", "best_of_n"], "online_dpo"]}
+    claim = {"more_than": part, "shows": "above", "plan": {"truth": 0.1, "spread": 1}}
     found = only(decided(tmp_path, runs, **claim))
     points = [number.estimate.point for number in found.answer.numbers]
     # -2 less -11, and -2 less -22 points.
@@ -173,7 +171,7 @@ def test_one_part_may_lose_more_than_others(tmp_path: Path) -> None:
 
 def test_rates_are_those_of_each_algorithm(tmp_path: Path) -> None:
     """Algorithms with their own learning rates are compared; other settings keep them apart."""
-    part = {"algo": {"after": "ppo", "before": ["online_dpo"]}}
+    part = {"algo": ["online_dpo", "ppo"]}
     claim = {"more_than": part, "change": None, "shows": "above", "plan": {"truth": 1, "spread": 1}}
     first, second = Made().runs(HIGH), Made(algo="online_dpo").runs(less(HIGH, (0.1, 0.11, 0.12)))
     faster = [
@@ -193,7 +191,7 @@ def test_ratios_are_shown_as_ratios_and_decided_as_logarithms(tmp_path: Path) ->
     runs = [with_noise(run) for run in runs]
     claim = {
         **{"change": {"mode": ["async", "sync"]}, "measure": "wall_clock", "shows": "above"},
-        **{"margin": 0.05, "plan": {"truth": 0.5, "spread": 0.1}},
+        **{"plan": {"truth": 0.5, "spread": 0.1}},
     }
     found = only(decided(tmp_path, runs, **claim))
     assert found.answer.evidence.startswith("sync / async: 2.0")
@@ -229,7 +227,7 @@ def test_a_virtual_cluster_has_its_own_clock(tmp_path: Path) -> None:
         for run in Made(mode="virtual", staleness=staleness, seconds=seconds).runs(HIGH)
     ]
     plan = {"plan": {"truth": 0.1, "spread": 0.1}}
-    stale = {"change": {"mode.max_staleness": [1, 0]}, "shows": "above", "margin": 0.05, **plan}
+    stale = {"change": {"mode.max_staleness": [1, 0]}, "shows": "above", **plan}
     found = only(decided(tmp_path, runs, measure="virtual_wall_clock", **stale))
     assert found.answer.evidence.startswith("S=0 / S=1: 2.04 ")
     ahead = {"change": {"mode.max_staleness": [0, 1]}, **plan}
@@ -246,7 +244,8 @@ def test_a_virtual_cluster_has_its_own_clock(tmp_path: Path) -> None:
 def test_a_treatment_that_did_nothing_has_no_verdict(tmp_path: Path) -> None:
     found = decided(tmp_path, rungs(NOTHING, NOTHING, NOTHING))
     assert not found.decided and not found.waiting
-    assert found.idle == ("claim, ppo: nothing differs, so that it gets no verdict",)
+    (line,) = found.idle
+    assert line.startswith("claim, nano_s, tldr_nano, ppo, N=16 less N=1: nothing differs")
 
 
 def test_what_is_undecided_has_a_price(tmp_path: Path) -> None:
@@ -281,23 +280,23 @@ def of_boundary(folder: Path, top: float = TOP, **claim: Any) -> Decision:
 
 
 def test_the_exponent_of_a_boundary_is_compared_with_a_number(tmp_path: Path) -> None:
-    found = of_boundary(tmp_path, margin=0.0)
+    found = of_boundary(tmp_path)
     (number,) = found.answer.numbers
     assert number.label == "slope of log lr on log(S + 1)"
     assert number.estimate.low < -1 < number.estimate.high < 0
     assert found.answer.verdict is Verdict.holds and "as exponent (95%)" in number.text
     assert "60 runs, 3 seeds" in found.answer.runs
     inverse = "boundary_slope_over_inverse"
-    near = of_boundary(tmp_path, shows="equal", measure=inverse, margin=0.5)
+    near = of_boundary(tmp_path, shows="equal", measure=inverse)
     (moved,) = near.answer.numbers
     assert moved.estimate.point == pytest.approx(number.estimate.point + 1)
-    assert near.answer.verdict is Verdict.holds and moved.label.endswith(", less -1")
-    far = of_boundary(tmp_path, shows="equal", margin=0.25)
-    assert far.answer.verdict is Verdict.does_not_hold
+    assert decide(moved.estimate, Shows.equal, 0.5) is Verdict.holds
+    assert moved.label.endswith(", less -1")
+    assert decide(number.estimate, Shows.equal, 0.25) is Verdict.does_not_hold
 
 
 def test_runs_without_a_boundary_decide_nothing_and_have_a_reason(tmp_path: Path) -> None:
-    found = of_boundary(tmp_path, top=1.0, margin=0.0)
+    found = of_boundary(tmp_path, top=1.0)
     assert found.answer.verdict is Verdict.cannot_tell
     assert "have stable and collapsed runs of one seed" in found.answer.warnings[0]
     assert found.needed is None
@@ -434,23 +433,28 @@ def test_gates_stop_runs_of_bad_stages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("claim", "complaint"),
+    ("claim", "key", "remedy"),
     [
-        ({"measure": "beauty"}, "measure=beauty: choose one of"),
-        ({"shows": "more"}, "shows=more: choose one of above, below, equal, not worse"),
-        ({"change": {"mode": ["sync"]}}, r"change.mode=\['sync'\]: pass \[before, after\]"),
-        ({"looks": 0}, "looks=0: pass 1 or more"),
-        ({"colour": "red"}, "key=colour: choose one of"),
-        ({"text": None}, "claims.claim.text"),
-        ({"change": None, "measure": "wall_clock"}, "measure=wall_clock compares two conditions"),
-        ({"measure": "boundary_slope"}, "measure=boundary_slope is of conditions over 2 settings"),
-        ({"than": -1.0}, "key=than: choose one of"),
-        ({"beside": ["boundary_slope"]}, "beside=boundary_slope: choose one of"),
+        ({"measure": "beauty"}, "measure", "beauty: choose one of accuracy, boundary_slope"),
+        ({"measure": ["quality", "boundary_slope"]}, "measure", "boundary_slope: choose one of"),
+        ({"shows": "more"}, "shows", "'below', 'above', 'equal' or 'not worse', not 'more'"),
+        ({"sweep": "off_policy_nano"}, "sweep", "did you mean .*off_policy_methods_nano"),
+        ({"change": {"mode": ["sync"]}}, "change", r"mode=\['sync'\]: pass \[before, after\]"),
+        ({"more_than": {"algo": ["ppo"]}}, "more_than.algo", r"at least 2 items .* not \['ppo'\]"),
+        ({"plan": TWO_LOOKS | {"looks": 0}}, "plan.looks", "greater than or equal to 1, not 0"),
+        ({"colour": "red"}, "colour", "not 'red'. A claim has text, source, sweep, runs, change"),
+        ({"question": "How?"}, "question", r"not 'How\?'. A claim has text"),
+        ({"text": None}, "text", "it is missing. A claim has text"),
+        ({"change": None, "measure": "wall_clock"}, "measure", "wall_clock compares two condition"),
+        ({"measure": "boundary_slope"}, "measure", "boundary_slope is of conditions over 2 sett"),
     ],
 )
-def test_a_wrong_file_is_refused(tmp_path: Path, claim: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UserError, match=complaint):
-        read_registry(written(tmp_path, claim=claim))
+def test_a_wrong_file_is_refused_with_file_claim_key_value_and_remedy(
+    tmp_path: Path, claim: dict[str, Any], key: str, remedy: str
+) -> None:
+    with pytest.raises(UserError, match=remedy) as refused:
+        read_registry(written(tmp_path, of_this_name=claim))
+    assert all(text in str(refused.value) for text in ("claims.yaml", "of_this_name", key))
 
 
 def test_the_files_of_claims_can_be_read_and_each_can_be_shown() -> None:
@@ -465,7 +469,7 @@ def test_the_files_of_claims_can_be_read_and_each_can_be_shown() -> None:
 
 
 def planned(claim: Any) -> float:
-    aim = aim_of(claim, 4, margin_of(claim, Criteria()))
+    aim = Aim(claim.shows, claim.measure.margin_of(Criteria()), claim.row["plan"]["truth"], 4)
     return power(aim, claim.row["plan"]["spread"], 8)
 
 
@@ -508,7 +512,7 @@ def test_claims_about_real_seconds_compare_runs_of_one_sweep(tmp_path: Path) -> 
     ]
     runs = [replace(run, place=f"runs/{n}") for n, run in enumerate(runs)]
     claim = {"change": {"mode": ["async", "sync"]}, "shows": "above", "sweep": None}
-    plan = {"margin": 0.05, "plan": {"truth": 0.5, "spread": 0.1}}
+    plan = {"plan": {"truth": 0.5, "spread": 0.1}}
     found = only(decided(tmp_path, runs, measure="wall_clock", **claim, **plan))
     assert found.answer.evidence.startswith("sync / async: 2.0")
     assert {sweep for sweep, *_ in found.answer.conditions} == {"alone"}
@@ -539,9 +543,9 @@ def test_an_algorithm_that_other_sweeps_have_at_another_rate_is_that_of_the_clai
         for run in Made(algo=algo, sweep=sweep).runs(ends)
     ]
     runs = [replace(run, run=f"{run.run} {n}", place=f"runs/{n}") for n, run in enumerate(runs)]
-    against = {"algo": {"after": "ppo", "before": ["online_dpo"]}}
+    against = {"algo": ["online_dpo", "ppo"]}
     plan = {"truth": 0.05, "spread": 0.02}
-    claim = {"change": None, "each": None, "more_than": against, "shows": "above", "plan": plan}
+    claim = {"change": None, "more_than": against, "shows": "above", "plan": plan}
     found = only(decided(tmp_path, runs, **claim))
     assert found.answer.evidence.startswith("ppo less online_dpo: +5.0 ")
     assert found.answer.verdict is Verdict.holds

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.pages.warning_signals import Course, alarms, concordance, recent_mean
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.studies.warning_signals import Course, alarms, concordance, recent_mean
 
 LENGTH = 40
 
