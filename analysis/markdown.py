@@ -9,6 +9,8 @@ from pathlib import Path
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
+IN_MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in r"\`*_[]|~$#"})
+IN_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
@@ -24,6 +26,17 @@ class Table:
     def markdown(self) -> list[str]:
         """The lines of the table in Markdown, below its title in bold."""
         return [f"**{self.title}**", "", *rows_of(self.columns, self.rows)]
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks, with what cannot be printed written out."""
+    spaced = " ".join(text.split())
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in spaced)
+
+
+def escaped(text: str) -> str:
+    """A text that Markdown shows as it is, in a cell of a table too."""
+    return one_line(text).translate(IN_HTML).translate(IN_MARKDOWN)
 
 
 def rows_of(

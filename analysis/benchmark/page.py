@@ -17,9 +17,9 @@ from rlhf_lab_analysis.comparison.registry.decisions import (
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.registry.gates import Stage
 from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.publication_tables.conditions import Conditions
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
-from rlhf_lab_analysis.publication_tables.naming import in_order
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.publication_tables.results import results
 from rlhf_lab_analysis.statistics.decisions import Verdict
@@ -66,10 +66,10 @@ def page(
 def result_lines(tables: Tables, selection: Selection) -> list[str]:
     """Where each condition ends, a table for each sweep."""
     lines, criteria = [], Criteria()
+    shown = TableOptions(metrics=(criteria.quality, "proxy/mean", criteria.drift))
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
-        ordered = in_order(selection.only(sweep=sweep).cells)
-        shown = TableOptions(metrics=(criteria.quality, "proxy/mean", criteria.drift))
-        for table in results(tables, Selection(ordered, ()), shown):
+        own = Conditions(Selection(selection.only(sweep=sweep).cells, ()), shown.style)
+        for table in results(tables, own, shown):
             lines += [f"### {sweep}", "", *as_markdown(table).splitlines(), ""]
     return lines
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlhf_lab_analysis.comparison.cell import Cell
@@ -66,6 +66,18 @@ def naming(cells: Sequence[Cell], known: Sequence[str] = ()) -> Naming:
             follow.append(key)
     ordered = tuple(sorted(cells, key=lambda cell: [order(named_value(cell, key)) for key in keys]))
     return Naming(ordered, tuple(keys), tuple(follow), tuple(name_of(c, keys) for c in ordered))
+
+
+def within_sweeps(cells: Sequence[Cell], known: Sequence[str] = ()) -> list[Naming]:
+    """The conditions of each sweep with names of what differs within it; algorithm and mode are
+    named where they differ between sweeps. known: as in `naming`."""
+    first = [key for key in FIRST[:2] if len({named_value(cell, key) for cell in cells}) > 1]
+    found = []
+    for sweep in sorted({cell.sweep for cell in cells}):
+        own = naming([cell for cell in cells if cell.sweep == sweep], known)
+        keys = list(dict.fromkeys([*first, *own.keys]))
+        found.append(replace(own, names=tuple(name_of(cell, keys) for cell in own.cells)))
+    return found
 
 
 def split(groups: Mapping[Hashable, list[Cell]], keys: Sequence[str]) -> dict[Hashable, list[Cell]]:

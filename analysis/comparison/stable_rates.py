@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-import numpy as np
 import pandas as pd
 
 from rlhf_lab_analysis.comparison.cell import Cell
@@ -56,23 +55,6 @@ def trials_of(fallen: Mapping[Place, Times | None]) -> list[Trial]:
         if times is not None
         for seed, has_collapsed in zip(times.seeds, times.reached_S, strict=True)
     ]
-
-
-def seeds_slopes(trials: Sequence[Trial]) -> dict[int, float]:
-    """The slope of log rate on log(S + 1) of each seed by itself, by least squares through the
-    middles of its thresholds; of a threshold with one known end through that. For the spread
-    between seeds: the slope of all is that of `boundary`."""
-    points: dict[int, list[tuple[float, float]]] = {}
-    for one in thresholds_of(trials)[0]:
-        ends = [end for end in (one.stable, one.collapsed) if 0 < end < math.inf]
-        height = float(np.mean(np.log(ends)))
-        points.setdefault(one.seed, []).append((math.log(one.staleness + 1), height))
-    found = {}
-    for seed, pairs in sorted(points.items()):
-        x, y = np.array(pairs).T
-        if np.ptp(x) > 0:
-            found[seed] = float(np.polyfit(x, y, 1)[0])
-    return found
 
 
 def slope_estimate(trials: Sequence[Trial], than: float, options: Options) -> Estimate:

@@ -108,7 +108,7 @@ view.lines(plan)
 
 # %% [markdown]
 # The runs of PPO in one sweep as a table. All tables of all runs, in LaTeX, Markdown and CSV:
-# `python -m rlhf_lab_analysis.publication_tables SOURCE --out FOLDER`.
+# `rlhf-lab publication-tables RUNS --out FOLDER`.
 
 # %%
 ladder = view.of_sweeps(runs, "off_policy_ladder")

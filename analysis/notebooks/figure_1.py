@@ -35,7 +35,7 @@ view.ends(runs)
 view.figure("fig1_win_rate_and_cost", runs)
 
 # %%
-view.table("scales", runs, TableOptions(margin=0.02))
+view.table("differences", runs, TableOptions(("win_rate", "wall_clock"), baseline="mode=sync"))
 
 # %%
 view.answer("What does async cost, and what does it buy?", runs)

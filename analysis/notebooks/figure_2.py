@@ -35,4 +35,4 @@ view.ends(runs)
 view.figure("fig2_timelines", runs)
 
 # %%
-view.table("costs", runs, TableOptions(baseline="mode=sync", axes=("x/wall_seconds",)))
+view.table("differences", runs, TableOptions(("wall_clock",), baseline="mode=sync"))

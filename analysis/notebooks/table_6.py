@@ -36,7 +36,7 @@ view.summary(runs)
 view.ends(runs)
 
 # %%
-view.table("scales", runs, TableOptions(margin=0.02))
+view.table("differences", runs, TableOptions(("win_rate", "wall_clock"), baseline="mode=sync"))
 
 # %%
 view.table("results", runs, TableOptions(("gold/win_rate", "sample/length")))

@@ -21,10 +21,10 @@ from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.questions import answers_of, questions
 from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.markdown import escaped as markdown
 from rlhf_lab_analysis.plots.command import selection_of
 from rlhf_lab_analysis.plots.panels import Form
 from rlhf_lab_analysis.plots.paper import paper_figure
-from rlhf_lab_analysis.publication_tables.escapes import markdown
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.publication_tables.registry import make_tables

@@ -43,7 +43,7 @@ from rlhf_lab_analysis.plots.panels import (
     Request,
     base_text,
     fill,
-    ordered,
+    ladder_groups,
 )
 from rlhf_lab_analysis.plots.style import WIDTHS, Style, looks, on_paper
 from rlhf_lab_analysis.ranges import first_few, span_text
@@ -73,7 +73,9 @@ def draw(selection: Selection, request: Request, style: Style, axes: Axes | None
     panel. Raises UserError for a metric or key that no run has, and where nothing is left."""
     chosen, pairs, left_out = measured(selection, request)
     made = Drawing(request, style, *laid_out(chosen, request, style), pairs, {})
-    names = ordered([name for panel in made.panels for name in panel.cells], style)
+    names = style.ordered(name for panel in made.panels for name in panel.cells)
+    is_ladder = request.form is Form.ends and made.naming.numeric_keys
+    style.check_order([*names, *(ladder_groups(made.naming).values() if is_ladder else ())])
     made.look = looks(names, style, len(made.naming.numeric_keys) == len(made.naming.keys))
     with on_paper(style):
         figure, grid = canvas(made, axes)
@@ -143,7 +145,7 @@ def laid_out(
     named = [
         Panel(
             in_words(name_of(next(iter(found.values())), differ)) if differ else "",
-            {name: found[name] for name in ordered(list(found), style)},
+            {name: found[name] for name in style.ordered(found)},
         )
         for found in panels.values()
     ]

@@ -11,8 +11,9 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.baselines import baseline_of, setting_of
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.names import Naming, name_of, named_value, value_text
+from rlhf_lab_analysis.comparison.names import Naming, name_of, value_text
 from rlhf_lab_analysis.plots import forms, timelines
 from rlhf_lab_analysis.plots.lines import Line, curve, end, less
 from rlhf_lab_analysis.plots.round_seconds import thinning_note
@@ -116,14 +117,19 @@ def paint_ends(made: Drawing, axes: Axes, lines: Sequence[Line], _: str) -> None
         forms.few_ticks(axes)
         finish(made, axes, lines, "x")
         return
-    others = [key for key in made.naming.keys if key != numbers[0]]
-    groups = {one.name: name_of(one.cell, others) if others else "" for one in lines}
-    names = ordered(list(groups.values()), made.style)
+    groups = ladder_groups(made.naming)
+    names = made.style.ordered(groups[one.name] for one in lines)
     own = looks(names, made.style, is_number=False)
     forms.ladder(axes, lines, numbers[0], groups, own)
     axes.set_xlabel(made.style.text(short_label(numbers[0])))
     finish(made, axes, lines, "y")
     made.shown |= {one: own[one] for one in names if one}
+
+
+def ladder_groups(names: Naming) -> dict[str, str]:
+    """The name of each condition without the number over which a ladder has it."""
+    others = [key for key in names.keys if key != names.numeric_keys[0]]
+    return {names.of(cell): name_of(cell, others) if others else "" for cell in names.cells}
 
 
 def paint_front(made: Drawing, axes: Axes, lines: Sequence[Line], x: str) -> None:
@@ -193,26 +199,19 @@ def lines_of(made: Drawing, panel: Panel, pair: tuple[str, str]) -> list[Line]:
 def baseline(made: Drawing, panel: Panel, name: str) -> str:
     """The condition that one is compared with; itself where it is a baseline. Raises UserError
     where there is none."""
-    wanted = made.request.diff
+    wanted, keys = made.request.diff, made.naming.keys
     if wanted in panel.cells:
         return wanted
-    key, _, value = wanted.partition("=")
-    keys = [*made.naming.keys, *made.naming.follow]
-    if key not in keys or not value:
+    setting = setting_of(wanted)
+    if setting[0] not in (*keys, *made.naming.follow) or not setting[1]:
         raise UserError(
             f"--diff {wanted}: pass KEY=VALUE with a key of {', '.join(keys)}, or one of "
             f"{'; '.join(panel.cells)}"
         )
-    cell = panel.cells[name]
-    found = [
-        other
-        for other, base in panel.cells.items()
-        if str(named_value(base, key)) == value
-        and all(named_value(base, k) == named_value(cell, k) for k in made.naming.keys if k != key)
-    ]
-    if not found:
+    found = baseline_of(panel.cells[name], panel.cells.values(), keys, setting)
+    if found is None:
         raise UserError(f"--diff {wanted}: no condition beside {name} has it and equals it else")
-    return found[0]
+    return next(other for other, cell in panel.cells.items() if cell is found)
 
 
 def heat_keys(made: Drawing) -> tuple[str, str]:
@@ -241,12 +240,3 @@ def data_of(
     for x, value, low, high in zip(one.x, one.y, one.low, one.high, strict=True):
         yield {**own, "seed": "mean", "n": len(one.seeds), "x": x, "y": value, "low": low,
                "high": high}  # fmt: skip
-
-
-def ordered(names: Sequence[str], style: Style) -> list[str]:
-    """The names once, those of the style's order first."""
-    unique = list(dict.fromkeys(names))
-    return sorted(
-        unique,
-        key=lambda name: style.order.index(name) if name in style.order else len(style.order),
-    )

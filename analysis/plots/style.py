@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -68,13 +68,15 @@ class Style:
 
     size: `half` or `page` of a paper, or width and height in inches. font: letters in points.
     columns: panels beside each other. order: names of conditions, first to last; others follow.
-    labels: other texts for names of conditions, panels and axes. colours: of conditions by name.
+    labels: other texts for names of conditions, panels, axes and heads of tables. heads: columns of
+    a table by their names, first to last; all where none is named. colours: of conditions by name.
     log: axes, of x and y. title, legend: whether there are some. seeds: whether each run is drawn.
     """
 
     size: str | Sequence[float] = ""
     font: float = 7
     columns: int = 3
+    heads: Sequence[str] = ()
     order: Sequence[str] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     colours: Mapping[str, str] = field(default_factory=dict)
@@ -96,8 +98,21 @@ class Style:
         if self.columns < 1 or not 2 <= self.font <= 40:
             raise UserError(f"columns: {self.columns}, font: {self.font}: pass 1 or more, 2 to 40")
 
+    def ordered(self, names: Iterable[str]) -> list[str]:
+        """The names once, those of `order` first."""
+        last = len(self.order)
+        ranks = dict(zip(self.order, range(last), strict=True))
+        return sorted(dict.fromkeys(names), key=lambda name: ranks.get(name, last))
+
+    def check_order(self, names: Iterable[str]) -> None:
+        """Raises UserError where `order` has a name that is none of these."""
+        known = dict.fromkeys(names)
+        if wrong := [name for name in self.order if name not in known]:
+            there = "; ".join(filter(None, known))
+            raise UserError(f"order: {wrong[0]}: no condition has this name; there are {there}")
+
     def text(self, name: str) -> str:
-        """A name as the figure has it: on one line."""
+        """A name as a figure or table has it: on one line."""
         return "".join(one if one.isprintable() else " " for one in self.labels.get(name, name))
 
 

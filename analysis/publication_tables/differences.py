@@ -3,157 +3,147 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from rlhf_lab_analysis.comparison.cell import Cell, with_common_seeds
-from rlhf_lab_analysis.comparison.claims import count_together
+from rlhf_lab_analysis.comparison.cell import with_common_seeds
+from rlhf_lab_analysis.comparison.claims import Pair, count_together
 from rlhf_lab_analysis.comparison.registry.looks import family_text, looks_of
-from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.publication_tables.baseline import Pair, pairs
-from rlhf_lab_analysis.publication_tables.entries import (
-    Entry,
-    Measured,
-    PublicationTable,
-    table_entry,
+from rlhf_lab_analysis.publication_tables.conditions import Conditions, runs_text
+from rlhf_lab_analysis.publication_tables.entries import Measured, Notes, PublicationTable, Row
+from rlhf_lab_analysis.publication_tables.options import Metric, TableOptions
+from rlhf_lab_analysis.publication_tables.results import over_seeds, time_note
+from rlhf_lab_analysis.rounding import interval_text
+from rlhf_lab_analysis.statistics.contrasts import (
+    BySeed,
+    Contrast,
+    difference,
+    matched,
+    p_value,
+    speed_up,
 )
-from rlhf_lab_analysis.publication_tables.estimates import lacks
-from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of
-from rlhf_lab_analysis.publication_tables.naming import ConditionColumns, key
-from rlhf_lab_analysis.publication_tables.options import TableOptions
-from rlhf_lab_analysis.ranges import unique
-from rlhf_lab_analysis.shown_runs import runs_text, seeds_of
-from rlhf_lab_analysis.statistics.contrasts import difference, matched, p_value
 from rlhf_lab_analysis.statistics.decisions import Shows, options_of
 from rlhf_lab_analysis.statistics.equivalence import equivalence
+from rlhf_lab_analysis.statistics.results import Estimate
 from rlhf_lab_analysis.tables.table import Tables
 from rlhf_lab_analysis.words import WIN_RATE
 
-
-@dataclass(frozen=True, eq=False)
-class Difference:
-    """A condition less its baseline. value: with the interval that the verdict is read from, at
-    `level`, which holds together with those of its `family`. p: two-sided, by t, by itself;
-    adjusted: for the comparisons of the same claim and its looks."""
-
-    pair: Pair
-    value: Measured
-    level: str
-    family: str
-    seeds: str
-    p: float
-    adjusted: float
-    verdict: str
-    warnings: tuple[str, ...]
+TESTED = ("difference", "level", "holds together with", "p", "p (corrected)", "verdict")
+RATIO = "times less"
 
 
-def differences(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
-    """A table for each metric, with the verdicts, intervals and levels that the questions have."""
-    found, warnings = pairs(selection, options.baseline)
-    metrics = metrics_of(cells_of(found), options.metrics)
-    tables = (table_of(metric, found, options, warnings) for metric in metrics)
-    return [table for table in tables if table is not None]
+def differences(_: Tables, conditions: Conditions, options: TableOptions) -> list[PublicationTable]:
+    """A table for each metric: differences with the verdicts, intervals and levels that claims
+    have; for each cost, how many times less than the baseline's. Asynchronous conditions beside
+    synchronous ones are table 6 of arXiv:2410.18252."""
+    options = replace(options, measure="mean")
+    found, notes = conditions.pairs(options.baseline)
+    metrics = options.metrics_of([cell for pair in found for cell in pair]) if found else []
+    tables = (table_of(metric, conditions, found, options, notes) for metric in metrics)
+    return [table for table in tables if table.rows]
 
 
 def table_of(
-    metric: Metric, found: Sequence[Pair], options: TableOptions, warnings: Sequence[str]
-) -> PublicationTable | None:
-    """The differences of one metric; None if no two conditions can be compared."""
-    compared, warned = compare(found, metric, options)
-    if not compared:
-        return None
-    cells = cells_of([one.pair for one in compared])
-    conditions = ConditionColumns(cells)
-    rows: tuple[tuple[Entry, ...], ...] = tuple(
-        (
-            *conditions.entries(one.pair.cell),
-            conditions.title(one.pair.baseline),
-            one.seeds,
-            one.value,
-            one.level,
-            one.family,
-            Measured(one.p, digits=4),
-            Measured(one.adjusted, digits=4),
-            one.verdict,
-        )
-        for one in compared
-    )
-    caption = (
-        f"Differences in {metric.name} of the last evaluated version, condition less baseline, "
-        "with the t interval that the verdict is read from, in pairs of common seeds (Welch's "
-        "where fewer than 3 are common); its level is that of two one-sided tests of the margin, "
-        "or of a two-sided test where none is stated, corrected, as is the second p, for the "
-        "algorithms and models that the same change is tested with, and for the looks of a claim "
-        "about it (Bonferroni)."
-        f"{metric.margin_text(options.margin_of(metric.column))} {runs_text(seeds_of(cells))}."
-    )
-    heads = (
-        *("baseline", "seeds", "difference", "level", "holds together with"),
-        *("p", "p (corrected)", "verdict"),
-    )
-    warned += [text for one in compared for text in one.warnings]
-    name = f"differences-{metric.column.replace('/', '_')}"
-    columns = (*conditions.heads, *heads)
-    return PublicationTable(name, caption, columns, rows, unique((*warned, *warnings)))
-
-
-def cells_of(found: Sequence[Pair]) -> list[Cell]:
-    """The conditions of these pairs, each once."""
-    return list({key(c): c for pair in found for c in (pair.cell, pair.baseline)}.values())
-
-
-def compare(
-    found: Sequence[Pair], metric: Metric, options: TableOptions
-) -> tuple[list[Difference], list[str]]:
-    """The differences of all pairs that can be compared, and why the others cannot."""
-    reasons = [not_compared(pair, metric) for pair in found]
-    usable = [pair for pair, reason in zip(found, reasons, strict=True) if not reason]
-    asked = [(pair.cell, pair.baseline) for pair in usable]
+    metric: Metric,
+    conditions: Conditions,
+    found: Sequence[Pair],
+    options: TableOptions,
+    given: Sequence[str],
+) -> PublicationTable:
+    """The differences or ratios of one metric, of the pairs that have it."""
+    notes, rows = Notes(), list[Row]()
+    usable = [pair for pair in found if is_comparable(pair, metric, conditions, notes)]
     # Claims look at win-rates.
-    looks = looks_of(asked) if metric.column == WIN_RATE else [1] * len(asked)
-    compared = [
-        one_difference(pair, metric, options, together, times)
-        for pair, together, times in zip(usable, count_together(asked), looks, strict=True)
-    ]
-    return compared, [reason for reason in reasons if reason]
+    looks = looks_of(usable) if metric.column == WIN_RATE else [1] * len(usable)
+    for pair, *family in zip(usable, count_together(usable), looks, strict=True):
+        name, base = map(conditions.title, pair)
+        scores, before = map(metric.ends, with_common_seeds(*pair))
+        contrast = matched(scores, before)
+        values = []
+        for own in (before, scores):
+            common = {seed: value for seed, value in own.items() if seed in contrast.seeds}
+            values.append(over_seeds(common, name, metric, options, notes))
+        if metric.is_cost:
+            shown: Row = (ratio(before, scores, options, name, notes),)
+        else:
+            shown = tested(contrast, metric, options, family)
+        notes.add(name, *contrast.warnings)
+        seeds = " and ".join(str(len(part)) for part in contrast.parts)
+        pairs = f"{seeds} pairs" if contrast.is_paired else seeds
+        rows.append((*conditions.entries(pair[0]), base, pairs, *values, *shown))
+    cells = list(dict.fromkeys(cell for pair in usable for cell in pair))
+    notes.add("", time_note([metric], cells), *given)
+    heads = ("baseline", "seeds", f"baseline's {metric.name}", metric.name)
+    columns = (*conditions.heads, *heads, *((RATIO,) if metric.is_cost else TESTED))
+    caption = f"{caption_of(metric, options)} {runs_text(cells)}" if cells else ""
+    name = f"differences-{metric.column.replace('/', '_')}"
+    return PublicationTable(name, caption, columns, tuple(rows), notes.lines)
 
 
-def not_compared(pair: Pair, metric: Metric) -> str:
-    """Why two conditions cannot be compared; empty if they can."""
-    for cell in (pair.cell, pair.baseline):
-        if missing := lacks(cell, metric.column):
-            return missing
-        if len(cell.seeds) < 2:
-            return f"not compared, as it has one seed alone: {cell.condition}"
-    return ""
+def caption_of(metric: Metric, options: TableOptions) -> str:
+    """What the numbers are; of costs, of which interval."""
+    name, interval = metric.name, interval_text(options.interval, of_shares=not metric.is_cost)
+    if metric.is_cost:
+        return (
+            f"{name}, up to the last evaluated version, evaluation left out; {RATIO} than the "
+            "baseline: ratio of geometric means, in pairs where seeds are the same ones; each with "
+            f"its {interval}."
+        )
+    size = options.margin_of(metric)
+    margin = "" if size is None else f" Margin, stated beforehand: {metric.margin(size).text}."
+    return (
+        f"Differences in {name} of the last evaluated version from the baseline, in pairs of "
+        "common seeds (Welch's where fewer than 3 are common). Their t interval has the level of "
+        "the verdict: two one-sided tests of the margin, or a two-sided test without one, "
+        "corrected (Bonferroni) for the algorithms and models that a change is tested with and for "
+        f"the looks of a claim; values have their {interval}.{margin}"
+    )
 
 
-def one_difference(
-    pair: Pair, metric: Metric, options: TableOptions, together: int, looks: int
-) -> Difference:
-    """In pairs of common seeds, by the rule of all comparisons. together: how many comparisons of
-    the same claim hold at once; looks: how often it was decided."""
-    count = together * looks
-    compared = with_common_seeds(pair.cell, pair.baseline)
-    scores, before = (cell.scores(metric.column) for cell in compared)
-    contrast, level = matched(scores, before), options.interval.level
-    margin = options.margin_of(metric.column)
+def is_comparable(pair: Pair, metric: Metric, conditions: Conditions, notes: Notes) -> bool:
+    """Whether both conditions have the metric and two seeds; a note where one has not."""
+    for cell in pair:
+        lacks = "" if len(cell.seeds) > 1 else "not compared, as it has one seed alone"
+        lacks = lacks if metric.ends(cell) else f"not every run has {metric.column}"
+        if lacks:
+            notes.add(conditions.title(cell), lacks)
+            return False
+    return True
+
+
+def tested(contrast: Contrast, metric: Metric, options: TableOptions, family: Sequence[int]) -> Row:
+    """The entries of TESTED. family: how many comparisons of a claim hold together, and how often
+    it was decided."""
+    together, looks = family
+    count, level, margin = together * looks, options.interval.level, options.margin_of(metric)
     shows, verdict = Shows.below, "no margin stated"
     if margin is not None:
         shows, up = Shows.equal, metric.higher_is_better
         verdict = equivalence(contrast, metric.margin(margin), level, up, count).text
-    estimate = difference(contrast, options_of(shows, count, level))
-    seeds = f"{len(contrast.parts[0])} pairs"
-    if not contrast.is_paired:
-        seeds = " and ".join(str(len(part)) for part in contrast.parts)
+    found = difference(contrast, options_of(shows, count, level))
     p = p_value(contrast)
-    return Difference(
-        pair,
-        table_entry(estimate, metric.digits),
-        estimate.basis.options.percent,
+    return (
+        entry(found, metric.digits),
+        found.basis.options.percent,
         family_text(together, looks),
-        seeds,
-        p,
-        min(1.0, count * p),
+        Measured(p, digits=4),
+        Measured(min(1.0, count * p), digits=4),
         verdict,
-        estimate.warnings,
     )
+
+
+def ratio(
+    before: BySeed, after: BySeed, options: TableOptions, name: str, notes: Notes
+) -> Measured | None:
+    """How many times less a cost is than the baseline's; None of costs of 0."""
+    if min(*before.values(), *after.values()) <= 0:
+        notes.add(name, "a cost of 0 has no ratio")
+        return None
+    found = speed_up(before, after, options.interval)
+    return entry(found, 2)
+
+
+def entry(found: Estimate, digits: int) -> Measured:
+    """An estimate; without an interval where no seed differs from another."""
+    if found.low == found.high:
+        return Measured(found.point, digits=digits)
+    return Measured(found.point, found.low, found.high, digits)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.plots.style import Style
+from rlhf_lab_analysis.ranges import first_few, listed
 from rlhf_lab_analysis.rounding import fixed
-from rlhf_lab_analysis.statistics.results import Estimate
 
 
 @dataclass(frozen=True)
@@ -32,23 +35,51 @@ class Measured:
 
 
 Entry: TypeAlias = str | int | float | Measured | None
+Row: TypeAlias = tuple[Entry, ...]
 
 
 @dataclass(frozen=True)
 class PublicationTable:
-    """A table. name: of its files. caption: what it shows, of which runs. warnings: what is
-    doubtful about it. rows: an entry for each column; None where there is no value."""
+    """A table. name: of its files. caption: what it shows, of which runs. notes: what is doubtful
+    about it. rows: an entry for each column; None where there is no value."""
 
     name: str
     caption: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Entry, ...], ...]
-    warnings: tuple[str, ...] = ()
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    def styled(self, style: Style) -> PublicationTable:
+        """The columns that the style names, all if it names none of these, with its labels."""
+        kept = [self.columns.index(name) for name in style.heads if name in self.columns]
+        kept = kept or [*range(len(self.columns))]
+        heads = tuple(style.text(self.columns[place]) for place in kept)
+        rows = tuple(tuple(row[place] for place in kept) for row in self.rows)
+        return replace(self, columns=heads, rows=rows)
 
 
-def table_entry(estimate: Estimate, digits: int = 3) -> Measured:
-    """An estimate of the statistics as an entry."""
-    return Measured(estimate.point, estimate.low, estimate.high, digits)
+class Notes:
+    """What is doubtful about a table: each text once, with the conditions that it is about."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, dict[str, None]] = {}
+
+    def add(self, name: str, *texts: str) -> None:
+        for text in filter(None, texts):
+            self._names.setdefault(text, {})[name] = None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Each text with the first of its conditions, and how many more there are."""
+        names = {text: "; ".join(first_few([*own])) for text, own in self._names.items()}
+        return tuple(f"{text}: {own}" if own else text for text, own in names.items())
+
+
+def check_heads(style: Style, tables: Sequence[PublicationTable]) -> None:
+    """Raises UserError for a head that no table has."""
+    known = dict.fromkeys(name for table in tables for name in table.columns)
+    if wrong := [name for name in style.heads if name not in known]:
+        raise UserError(f"heads: {wrong[0]}: no table has this column; there are {listed(known)}")
 
 
 def plain(entry: Entry) -> str:

@@ -2,48 +2,53 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rlhf_lab_analysis.markdown import rows_of
+import pandas as pd
+
+from rlhf_lab_analysis.markdown import escaped, one_line, rows_of
 from rlhf_lab_analysis.publication_tables.entries import Entry, Measured, PublicationTable, plain
-from rlhf_lab_analysis.publication_tables.escapes import latex, markdown
 from rlhf_lab_analysis.rounding import fixed
 
-# What follows a name in the heads of an interval's three columns.
-ENDS = ("", " low", " high")
+# Rows from which on a table goes over pages.
+LONG = 40
+LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
+    # After the end of a row these would be its options.
+    "[": "{[}", "]": "{]}", "*": "{*}",
+}  # fmt: skip
 
 
 def as_latex(table: PublicationTable) -> str:
-    """A `table` with a caption and a label, for \\usepackage{booktabs}."""
-    aligned = "".join("r" if right else "l" for right in numeric(table))
-    lines = [
-        r"\begin{table}[t]",
-        r"\centering\small",
-        rf"\caption{{{latex(table.caption)}}}",
-        rf"\label{{tab:{label(table.name)}}}",
-        rf"\begin{{tabular}}{{@{{}}{aligned}@{{}}}}",
-        r"\toprule",
-        " & ".join(map(latex, table.columns)) + r" \\",
-        r"\midrule",
-        *(" & ".join(map(latex_entry, row)) + r" \\" for row in table.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-        *(rf"\par\footnotesize {latex(warning)}" for warning in table.warnings),
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
+    """A `table`, or a `longtable`, with a caption and a label, for \\usepackage{booktabs}; notes
+    are comments."""
+    texts = pd.DataFrame([[latex_entry(entry) for entry in row] for row in table.rows])
+    texts.columns = pd.Index([latex(name) for name in table.columns])
+    is_long = len(table.rows) > LONG
+    body = texts.style.hide(axis="index").to_latex(
+        column_format=f"@{{}}{''.join('r' if right else 'l' for right in numeric(table))}@{{}}",
+        position=None if is_long else "t",
+        position_float=None if is_long else "centering",
+        hrules=True,
+        label=f"tab:{re.sub('[^A-Za-z0-9]', '-', table.name)}",
+        caption=latex(table.caption),
+        environment="longtable" if is_long else None,
+    )
+    return "".join([*(f"% {one_line(note)}\n" for note in table.notes), body])
 
 
-def label(name: str) -> str:
-    """A name of letters, digits and dashes."""
-    return "".join(c if c.isascii() and c.isalnum() else "-" for c in name)
+def latex(text: str) -> str:
+    """A text that LaTeX sets as it is; dashes beside each other are not joined."""
+    signs = [LATEX.get(sign, sign) for sign in one_line(text)]
+    return re.sub("-(?=-)", "-{}", "".join(signs))
 
 
 def latex_entry(entry: Entry) -> str:
+    """A text, or a number with a true minus and its interval in small letters."""
     if isinstance(entry, str) or entry is None:
         return latex(entry or "")
     if not isinstance(entry, Measured):
@@ -56,61 +61,40 @@ def latex_entry(entry: Entry) -> str:
 
 
 def in_maths(number: str) -> str:
-    """A number with a true minus; nothing for one that is not known."""
     return f"${number.replace('inf', chr(92) + 'infty ')}$" if number else ""
 
 
 def numeric(table: PublicationTable) -> list[bool]:
     """Whether each column holds numbers alone, empty cells aside."""
-    columns = ([row[i] for row in table.rows if row[i] is not None] for i in indices(table))
-    return [bool(cells) and not any(isinstance(c, str) for c in cells) for cells in columns]
-
-
-def indices(table: PublicationTable) -> range:
-    return range(len(table.columns))
+    kinds = [{type(entry) for entry in column} for column in zip(*table.rows, strict=True)]
+    return [str not in own and own != {type(None)} for own in kinds]
 
 
 def as_markdown(table: PublicationTable) -> str:
-    """Caption, table and warnings."""
-    heads, rows = [*map(markdown, table.columns)], [[*map(markdown_entry, r)] for r in table.rows]
-    lines = [markdown(table.caption), "", *rows_of(heads, rows, numeric(table))]
-    warnings = [f"- {markdown(warning)}" for warning in table.warnings]
-    return "\n".join([*lines, *([""] if warnings else []), *warnings]) + "\n"
+    """Caption, table and notes."""
+    heads, rows = [*map(escaped, table.columns)], [[*map(markdown_entry, r)] for r in table.rows]
+    lines = [escaped(table.caption), "", *rows_of(heads, rows, numeric(table))]
+    notes = [f"- {escaped(note)}" for note in table.notes]
+    return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
 
 
 def markdown_entry(entry: Entry) -> str:
     """Intervals have brackets of their own, which are no links."""
-    return markdown(entry) if isinstance(entry, str) else plain(entry)
+    return escaped(entry) if isinstance(entry, str) else plain(entry)
 
 
 def as_csv(table: PublicationTable) -> str:
     """All digits; an interval is three columns (`X`, `X low`, `X high`)."""
-    spread = [any(isinstance(row[i], Measured) for row in table.rows) for i in indices(table)]
-    heads = [
-        f"{name}{end}"
-        for name, is_spread in zip(table.columns, spread, strict=True)
-        for end in (ENDS if is_spread else ENDS[:1])
-    ]
-    rows = (
-        [value for entry, is_spread in zip(row, spread, strict=True)
-         for value in csv_values(entry, is_spread)]
-        for row in table.rows
-    )  # fmt: skip
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows([heads, *rows])
-    return file.getvalue()
-
-
-def csv_values(entry: Entry, is_spread: bool) -> list[str | int | float]:
-    """One value, or three of an interval; empty where a number is not known."""
-    if isinstance(entry, Measured):
-        return [known(value) for value in (entry.point, entry.low, entry.high)]
-    value = "" if entry is None else known(entry) if isinstance(entry, float) else entry
-    return [value, *([""] * 2 if is_spread else [])]
-
-
-def known(value: float) -> float | str:
-    return "" if math.isnan(value) else value
+    columns: dict[str, list[Entry]] = {}
+    for place, name in enumerate(table.columns):
+        cells = [row[place] for row in table.rows]
+        numbers = [c if isinstance(c, Measured) else None for c in cells]
+        columns[name] = [c.point if isinstance(c, Measured) else c for c in cells]
+        if any(numbers):
+            columns[f"{name} low"] = [c.low if c else None for c in numbers]
+            columns[f"{name} high"] = [c.high if c else None for c in numbers]
+    frame = pd.DataFrame({name: pd.Series(cells, dtype=object) for name, cells in columns.items()})
+    return str(frame.to_csv(index=False, lineterminator="\n"))
 
 
 FORMATS: Mapping[str, Callable[[PublicationTable], str]] = {

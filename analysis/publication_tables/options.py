@@ -1,37 +1,106 @@
-"""Options of the tables: metrics, baseline, margin, target, and the method of intervals."""
+"""What tables show: metrics and costs, the baseline, margins, and the method of intervals."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.statistics.aggregates import MEASURES
+from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.plots.lines import AXES, METRICS, column, end, has, is_recorded
+from rlhf_lab_analysis.plots.style import Style
+from rlhf_lab_analysis.statistics.equivalence import Margin, points
 from rlhf_lab_analysis.statistics.results import Method, Options
-from rlhf_lab_analysis.words import COMPLETIONS, WALL, WIN_RATE, is_share
+from rlhf_lab_analysis.words import (
+    ACCURACY,
+    DEVICE_HOURS,
+    GOLD,
+    KL,
+    PROXY,
+    WALL,
+    WIN_RATE,
+    head,
+    is_share,
+)
+
+# Of which a table has those that any condition has.
+USUAL = (WIN_RATE, ACCURACY, GOLD, PROXY, KL, "ppl/sft_response", WALL)
+SHORT = {**METRICS, **AXES}
+MEASURES = ("mean", "iqm", "median")
+LOWER_IS_BETTER = ("kl/", "ppl/", "seconds/", "timing/", "loss/")
+COST = "x/"
+# Digits after the point: none of what is counted, three of all others.
+DIGITS = {KL: 2, WALL: 1, DEVICE_HOURS: 4}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of evaluated versions or of rounds."""
+
+    column: str
+
+    @property
+    def name(self) -> str:
+        return head(self.column)
+
+    @property
+    def is_share(self) -> bool:
+        return is_share(self.column)
+
+    @property
+    def is_cost(self) -> bool:
+        return self.column.startswith(COST)
+
+    @property
+    def higher_is_better(self) -> bool:
+        return not self.column.startswith(LOWER_IS_BETTER)
+
+    @property
+    def digits(self) -> int:
+        return DIGITS.get(self.column, 0 if self.is_cost else 3)
+
+    def ends(self, cell: Cell) -> dict[int, float]:
+        """The last number of each seed: of the last judged version; of what rounds alone record the
+        mean of their last tenth, as in figures. Empty where a run has none."""
+        if cell.has(self.column):
+            return cell.scores(self.column)
+        if not is_recorded(cell, self.column) or not has(cell, self.column, self.column):
+            return {}
+        points = end(cell, "", self.column, self.column).seeds
+        return {seed: float(rows["y"].iloc[-1]) for seed, rows in points.items()}
+
+    def margin(self, size: float) -> Margin:
+        """A margin in points for shares, else in the metric's own unit."""
+        return points(100 * size) if self.is_share else Margin(size)
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """metrics: columns of versions, the usual ones if empty. baseline: see `parse_baseline`, the
-    usual one of each sweep if empty. margin: the largest difference of a share that does not
-    matter, stated beforehand; margins: of other metrics. target: the gold win-rate to reach, half
-    of what there is to gain if None. axes: on which the way to it is measured. Raises UserError for
-    a measure that there is not."""
+    """metrics: columns or their short names (plots.lines), the usual ones if empty. measure: of
+    seeds. baseline: KEY=VALUE or a condition's name, the usual one of each sweep if empty. margin:
+    the largest difference of a share that does not matter, stated beforehand; margins: of other
+    metrics. Raises UserError for a measure that there is not."""
 
-    metrics: tuple[str, ...] = ()
+    metrics: Sequence[str] = ()
     measure: str = "mean"
     baseline: str = ""
     margin: float = 0.02
-    margins: dict[str, float] = field(default_factory=dict)
-    quality: str = WIN_RATE
-    target: float | None = None
-    axes: tuple[str, ...] = (WALL, COMPLETIONS)
+    margins: Mapping[str, float] = field(default_factory=dict)
     interval: Options = field(default_factory=lambda: Options(method=Method.t))
+    style: Style = field(default_factory=Style)
 
     def __post_init__(self) -> None:
         if self.measure not in MEASURES:
             raise UserError(f"--measure {self.measure}: pass one of {', '.join(MEASURES)}")
 
-    def margin_of(self, column: str) -> float | None:
+    def margin_of(self, metric: Metric) -> float | None:
         """The margin of a metric; None where none was stated."""
-        return self.margins.get(column, self.margin if is_share(column) else None)
+        margins = {SHORT.get(name, name): size for name, size in self.margins.items()}
+        return margins.get(metric.column, self.margin if metric.is_share else None)
+
+    def metrics_of(self, cells: Sequence[Cell]) -> list[Metric]:
+        """The chosen metrics, or of the usual ones those that any condition has. Raises UserError
+        for one that none has."""
+        chosen = [column(name, SHORT, cells) for name in self.metrics]
+        usual = [name for name in USUAL if any(cell.has(name) for cell in cells)]
+        return [Metric(name) for name in chosen or usual]

@@ -1,77 +1,124 @@
-"""Results: a row for each condition, an interval for each metric."""
+"""Results: a row for each condition, an interval for each metric and cost."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.selection import Selection
-from rlhf_lab_analysis.publication_tables.entries import Entry, PublicationTable, table_entry
-from rlhf_lab_analysis.publication_tables.estimates import last_scores
-from rlhf_lab_analysis.publication_tables.metrics import Metric, metrics_of
-from rlhf_lab_analysis.publication_tables.naming import ConditionColumns
-from rlhf_lab_analysis.publication_tables.options import TableOptions
-from rlhf_lab_analysis.ranges import listed, ranges_text, unique
+from rlhf_lab_analysis.comparison.comparable_time import TIMES, why_not_comparable
+from rlhf_lab_analysis.publication_tables.conditions import Conditions, runs_text, task_of
+from rlhf_lab_analysis.publication_tables.entries import (
+    Entry,
+    Measured,
+    Notes,
+    PublicationTable,
+    Row,
+)
+from rlhf_lab_analysis.publication_tables.options import Metric, TableOptions
+from rlhf_lab_analysis.ranges import ranges_text
 from rlhf_lab_analysis.rounding import interval_text
-from rlhf_lab_analysis.shown_runs import runs_text, seeds_of
 from rlhf_lab_analysis.statistics.aggregates import MEASURES, aggregates
+from rlhf_lab_analysis.statistics.results import Estimate
 from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import in_words, is_never_negative
+
+SAME = "where all seeds are equal, no interval is given"
+ONE_SEED = "one seed: no interval, and nothing is known of other seeds"
 
 
-def results(_: Tables, selection: Selection, options: TableOptions) -> list[PublicationTable]:
-    """The last evaluated version of each condition."""
-    cells = selection.cells
+def results(_: Tables, conditions: Conditions, options: TableOptions) -> list[PublicationTable]:
+    """The last evaluated version of each condition, and what it cost up to there."""
+    cells = conditions.cells
     if not cells:
         return []
-    metrics, conditions = metrics_of(cells, options.metrics), ConditionColumns(cells)
-    rows: list[tuple[Entry, ...]] = []
-    warnings: list[str] = []
+    metrics, notes = options.metrics_of(cells), Notes()
+    rows = []
     for cell in cells:
-        numbers, more = last_scores(cell, metrics, options)
-        rows.append((*conditions.entries(cell), len(cell.seeds), ranges_text(cell.seeds), *numbers))
-        warnings += more
+        name = conditions.title(cell)
+        numbers = [at_end(cell, name, metric, options, notes) for metric in metrics]
+        seeds = (len(cell.seeds), ranges_text(cell.seeds))
+        rows.append((*conditions.entries(cell), *seeds, *numbers))
     caption = (
         f"Results at the last evaluated version: {options.measure} over seeds with its "
-        f"{interval_text(options.interval, of_shares=True)}. {runs_text(seeds_of(cells))}."
+        f"{interval_text(options.interval, of_shares=True)}. {runs_text(cells)}"
     )
+    notes.add("", time_note(metrics, cells))
     columns = (*conditions.heads, "n", "seeds", *(one.name for one in metrics))
-    return [PublicationTable("results", caption, columns, tuple(rows), unique(warnings))]
+    return [PublicationTable("results", caption, columns, tuple(rows), notes.lines)]
 
 
-def aggregate_results(
-    _: Tables, selection: Selection, options: TableOptions
-) -> list[PublicationTable]:
-    """Each condition over the environments that all conditions have, as tasks: all measures."""
-    by_name: dict[str, dict[str, Cell]] = {}
-    conditions = ConditionColumns(selection.cells)
-    for cell in selection.cells:
-        if len(cell.seeds) > 1 and cell.has(options.quality):
-            name = f"{cell.sweep} {conditions.title(cell)}".strip()
-            by_name.setdefault(name, {})[cell.env] = cell
-    tasks = sorted(set[str]().union(*by_name.values()))
-    whole = {name: cells for name, cells in by_name.items() if len(cells) == len(tasks)}
-    if len(tasks) < 2 or not whole:
-        return []
-    scores = {
-        name: {env: [*cell.scores(options.quality).values()] for env, cell in sorted(cells.items())}
-        for name, cells in whole.items()
-    }
-    every = [one for envs in scores.values() for values in envs.values() for one in values]
-    interval = options.interval
-    if Metric(options.quality).is_share:
-        interval = interval.for_shares(every)
-    found = aggregates(scores, interval)
-    rows: list[tuple[Entry, ...]] = [
-        (name, *(table_entry(found[name][measure]) for measure in MEASURES))
-        for name in sorted(found)
-    ]
-    used = seeds_of([cell for cells in whole.values() for cell in cells.values()])
+def sft(_: Tables, conditions: Conditions, options: TableOptions) -> list[PublicationTable]:
+    """Version 0 of each task and policy (arXiv:2410.18252, table 1): a seed counts once, whatever
+    was trained from it."""
+    cells = [cell for cell in conditions.cells if starts_at_zero(cell)]
+    metrics = [one for one in options.metrics_of(cells) if not one.is_cost] if cells else []
+    rows: list[Row] = []
+    notes = Notes()
+    policies: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        policies.setdefault((task_of(cell), str(cell.parts["model"])), []).append(cell)
+    for policy, own in policies.items():
+        seeds = {seed for cell in own for seed in cell.seeds}
+        named = (*map(in_words, policy),)
+        numbers = [at_start(own, " ".join(named), metric, options, notes) for metric in metrics]
+        rows.append((*named, len(seeds), ranges_text(seeds), *numbers))
     caption = (
-        f"{options.quality} of the last evaluated version over {len(tasks)} environments "
-        f"({listed(tasks)}), seeds drawn within each, with its "
-        f"{interval_text(options.interval, of_shares=True)}. {runs_text(used)}."
+        f"SFT policies (version 0), each seed once: {options.measure} over seeds with its "
+        f"{interval_text(options.interval, of_shares=True)}."
     )
-    warnings = [text for one in found.values() for each in one.values() for text in each.warnings]
-    warnings += [
-        f"{name} is left out: not in every environment" for name in by_name if name not in whole
-    ]
-    columns = ("condition", *(measure.replace("_", " ") for measure in MEASURES))
-    return [PublicationTable("aggregates", caption, columns, tuple(rows), unique(warnings))]
+    columns = ("task", "policy", "n", "seeds", *(metric.name for metric in metrics))
+    table = PublicationTable("sft", caption, columns, tuple(rows), notes.lines)
+    return [table] if rows else []
+
+
+def starts_at_zero(cell: Cell) -> bool:
+    """Whether all runs were judged before the first round."""
+    return all(int(rows["version"].iloc[0]) == 0 for rows in cell.rows.values())
+
+
+def at_end(cell: Cell, name: str, metric: Metric, options: TableOptions, notes: Notes) -> Entry:
+    """A metric at the end; None, and a note, where a run lacks it."""
+    if scores := metric.ends(cell):
+        return over_seeds(scores, name, metric, options, notes)
+    notes.add(name, f"not every run has {metric.column}")
+    return None
+
+
+def at_start(
+    cells: Sequence[Cell], name: str, metric: Metric, options: TableOptions, notes: Notes
+) -> Entry:
+    """A metric of version 0, the mean of the runs of a seed."""
+    by_seed: dict[int, list[float]] = {}
+    for cell in (one for one in cells if one.has(metric.column)):
+        for seed, value in cell.starts(metric.column).items():
+            by_seed.setdefault(seed, []).append(value)
+    means = {seed: sum(found) / len(found) for seed, found in by_seed.items()}
+    return over_seeds(means, name, metric, options, notes) if means else None
+
+
+def over_seeds(
+    scores: Mapping[int, float], name: str, metric: Metric, options: TableOptions, notes: Notes
+) -> Measured:
+    """A measure of seeds, with its interval from two seeds on."""
+    values = [scores[seed] for seed in sorted(scores)]
+    if min(values) == max(values):
+        notes.add(name, ONE_SEED if len(values) == 1 else SAME)
+        return Measured(values[0], digits=metric.digits)
+    interval = options.interval.for_shares(values) if metric.is_share else options.interval
+    measures = {options.measure: MEASURES[options.measure]}
+    found = aggregates({"": {"": values}}, interval, measures)[""][options.measure]
+    notes.add(name, *found.warnings)
+    return measured(found, metric)
+
+
+def measured(found: Estimate, metric: Metric) -> Measured:
+    """An estimate as an entry; what is never negative has no negative end."""
+    low = max(found.low, min(0.0, found.point)) if is_never_negative(metric.column) else found.low
+    return Measured(found.point, low, found.high, metric.digits)
+
+
+def time_note(metrics: Sequence[Metric], cells: Sequence[Cell]) -> str:
+    """Why seconds of these conditions are no comparison, where a table has some."""
+    is_timed = any(metric.column in TIMES for metric in metrics)
+    reason = why_not_comparable(cells) if is_timed else ""
+    return f"seconds are not comparable: {reason}" if reason else ""

@@ -11,6 +11,7 @@ import pandas as pd
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.comparison.baselines import usual_setting
 from rlhf_lab_analysis.comparison.names import naming
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.plots.figure import Plot, draw
@@ -31,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folders", nargs="+", metavar="RUNS", help="folders of runs, or tables")
     add("--diff", default="", metavar="BASELINE",
-        help="KEY=VALUE or a condition's name (default: mode=sync, else the first)")  # fmt: skip
+        help="KEY=VALUE or a condition's name (default: mode=sync, N=1, ...)")  # fmt: skip
     add("--out", type=Path, help="folder of the figures (RUNS/comparison)")
 
 
@@ -71,8 +72,7 @@ def requests_of(selection: Selection, diff: str) -> dict[str, Request]:
     """The figures by name. diff: the baseline, the usual one where it is empty."""
     known = naming(selection.cells)
     numbers = [name for name in NUMBERS if all(cell.has(name) for cell in selection.cells)]
-    is_sync = any(cell.parts.get("mode") == "sync" for cell in known.cells)
-    usual = "mode=sync" if is_sync and "mode" in known.keys else known.names[0]
+    usual = "=".join(usual_setting(known.cells, known.keys) or (known.names[0],))
     found = {
         "curves": Request(),
         ENDS: Request(numbers, form=Form.ends),

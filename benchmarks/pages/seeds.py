@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.publication_tables.estimates import over_seeds
 from rlhf_lab_analysis.ranges import ranges_text
-from rlhf_lab_analysis.statistics.results import Method, Options
+from rlhf_lab_analysis.rounding import fixed
+from rlhf_lab_analysis.statistics.intervals import mean_ends
 from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.table import Tables
 
-INTERVAL = Options(method=Method.t)
+LEVEL = 0.95
 
 
 def select_runs(folders: Sequence[Path], console: Console) -> tuple[Tables, Selection]:
@@ -36,7 +37,12 @@ def select_runs(folders: Sequence[Path], console: Console) -> tuple[Tables, Sele
 
 def mean_text(by_seed: Mapping[int, float], digits: int) -> str:
     """The mean over seeds with its 95% t interval; the mean alone where seeds do not differ."""
-    return over_seeds(by_seed, "mean", INTERVAL, digits)[0].text()
+    values = [by_seed[seed] for seed in sorted(by_seed)]
+    point = fixed(fmean(values), digits)
+    if min(values) == max(values):
+        return point
+    low, high = (fixed(end, digits) for end in mean_ends(values, LEVEL))
+    return f"{point} [{low}, {high}]"
 
 
 def caption_of(seeds: Collection[int]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,19 +13,16 @@ import numpy as np
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.equal_kl import at_equal_kl, at_equal_quality
 from rlhf_lab_analysis.comparison.registry.answers import Criteria, Unit
-from rlhf_lab_analysis.comparison.stable_rates import (
-    seeds_slopes,
-    slope_estimate,
-    times_of,
-    trials_of,
-)
+from rlhf_lab_analysis.comparison.stable_rates import slope_estimate, times_of, trials_of
 from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
 from rlhf_lab_analysis.statistics.curves import areas, common_range, curve_of, values_on_grid
 from rlhf_lab_analysis.statistics.results import Estimate, Options
-from rlhf_lab_analysis.words import VIRTUAL, WALL
+from rlhf_lab_analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, GOLD, VIRTUAL, WALL
 
 Effects: TypeAlias = dict[int, float]
 OfOne: TypeAlias = Callable[[Cell, Criteria], Effects]
+# What frontiers of quality over KL are compared by.
+Frontiers: TypeAlias = Callable[[Cell, Cell, str, str], Effects]
 OfTwo: TypeAlias = Callable[[Cell, Cell, Criteria], Effects]
 # Conditions by the levels of the settings that they differ in.
 Levels: TypeAlias = Mapping[tuple[Any, ...], Cell]
@@ -33,10 +30,6 @@ Levels: TypeAlias = Mapping[tuple[Any, ...], Cell]
 Fit: TypeAlias = Callable[[Options], Estimate]
 OfMany: TypeAlias = Callable[[Levels, Criteria], tuple[Effects, Fit | None]]
 QUARTER = 4
-OVERLAP = "speed-up / ((g + t) / max(g, t))"
-SLOPE = "slope of log {1} on log({0} + 1)"
-
-
 TIMED = (
     "wall_clock",
     "speed_up_over_overlap",
@@ -94,20 +87,6 @@ def minus(first: Mapping[int, float], second: Mapping[int, float]) -> Effects:
     return {seed: value - second[seed] for seed, value in first.items() if seed in second}
 
 
-def quality(cell: Cell, criteria: Criteria) -> Effects:
-    return cell.scores(criteria.quality)
-
-
-def accuracy(cell: Cell, criteria: Criteria) -> Effects:
-    """The mean gold reward of a task whose rule rewards a response with 0 or 1. A win-rate against
-    the reference would count a right response only where the reference is wrong."""
-    return cell.scores("gold/mean")
-
-
-def kl(cell: Cell, criteria: Criteria) -> Effects:
-    return cell.scores(criteria.drift)
-
-
 def gain(cell: Cell, criteria: Criteria) -> Effects:
     """The last version's quality less that of version 0, which is SFT, on the same prompts."""
     return minus(cell.ways_end(criteria.quality), cell.starts(criteria.quality))
@@ -142,19 +121,15 @@ def after_a_quarter(cell: Cell, criteria: Criteria) -> Effects:
     }
 
 
-def of_all(compare: Callable[[Cell, Cell, str, str], Effects]) -> OfTwo:
+def of_all(compare: Frontiers, after: Cell, before: Cell, criteria: Criteria) -> Effects:
     """Mean distance of the frontiers over what both runs have in common: the KL that they were
     evaluated around, or the quality that both reach.
 
     Nothing unless every common seed has some in common: to leave one out would be to choose seeds
     by what happened in them. A run that is lost leaves its seed out, here as in all pairs.
     """
-
-    def of_pair(after: Cell, before: Cell, criteria: Criteria) -> Effects:
-        found = compare(after, before, criteria.quality, criteria.drift)
-        return found if set(found) == set(seeds_to_pair(after.seeds, before.seeds)) else {}
-
-    return of_pair
+    found = compare(after, before, criteria.quality, criteria.drift)
+    return found if set(found) == set(seeds_to_pair(after.seeds, before.seeds)) else {}
 
 
 def updates_before_collapse(cell: Cell, criteria: Criteria) -> Effects:
@@ -164,124 +139,98 @@ def updates_before_collapse(cell: Cell, criteria: Criteria) -> Effects:
     return dict(zip(times.seeds, times.time_S.tolist(), strict=True)) if times else {}
 
 
-def log_ratio(after: Cell, before: Cell, axis: str) -> Effects:
-    """log(after / before) of what the whole run took of an axis."""
-    spent = before.at_end(axis)
-    return {
-        seed: math.log(value / spent[seed])
-        for seed, value in after.at_end(axis).items()
-        if seed in spent
-    }
+def log_of(axis: str, cell: Cell, criteria: Criteria) -> Effects:
+    """The logarithm of what the whole run took of an axis: differences are those of ratios."""
+    return {seed: math.log(value) for seed, value in cell.at_end(axis).items()}
 
 
-def taken(axis: str) -> OfTwo:
-    """log(after / before): how many times more of an axis the whole run took."""
-    return lambda after, before, _: log_ratio(after, before, axis)
-
-
-def saved(axis: str) -> OfTwo:
+def log_saved(axis: str, after: Cell, before: Cell, criteria: Criteria) -> Effects:
     """log(before / after): how many times less of an axis the whole run took."""
-    return lambda after, before, _: log_ratio(before, after, axis)
+    return minus(log_of(axis, before, criteria), log_of(axis, after, criteria))
 
 
-def over_overlap(axis: str, whole: str, generating: str) -> OfTwo:
+def over_overlap(
+    axis: str, whole: str, generating: str, after: Cell, before: Cell, criteria: Criteria
+) -> Effects:
     """log of the speed-up of `after` less log of (g + t) / max(g, t) of the seconds of `before`,
     where g is what its trainer waits for samples. axis: of the clock; whole, generating: the
     metrics of all its seconds and of g."""
-
-    def of_pair(after: Cell, before: Cell, criteria: Criteria) -> Effects:
-        take, all_of_it = before.last_recorded(generating), before.last_recorded(whole)
-        return {
-            seed: value - math.log(all_of_it[seed] / max(take[seed], all_of_it[seed] - take[seed]))
-            for seed, value in log_ratio(before, after, axis).items()
-            if seed in take and seed in all_of_it
-        }
-
-    return of_pair
+    take, every = before.last_recorded(generating), before.last_recorded(whole)
+    bound = {
+        seed: math.log(every[seed] / max(take[seed], every[seed] - take[seed]))
+        for seed in take
+        if seed in every
+    }
+    return minus(log_saved(axis, after, before, criteria), bound)
 
 
-def at_equal(axis: str) -> OfTwo:
+def at_equal(axis: str, after: Cell, before: Cell, criteria: Criteria) -> Effects:
     """Quality of both at the cost, on this axis, at which the cheaper run of a seed ended; on
     straight lines between evaluated versions."""
-
-    def of_pair(after: Cell, before: Cell, criteria: Criteria) -> Effects:
-        curves = [cell.curves(axis, criteria.quality) for cell in (after, before)]
-        found = {}
-        for seed in sorted(set(curves[0]) & set(curves[1])):
-            pair = [one[seed] for one in curves]
-            spent = np.array([common_range(pair)[1]])
-            first, second = (float(values_on_grid([curve], spent)[0, 0]) for curve in pair)
-            found[seed] = first - second
-        return found
-
-    return of_pair
+    curves, theirs = (cell.curves(axis, criteria.quality) for cell in (after, before))
+    found = {}
+    for seed in sorted(set(curves) & set(theirs)):
+        pair = [curves[seed], theirs[seed]]
+        spent = np.array([common_range(pair)[1]])
+        first, second = (float(values_on_grid([curve], spent)[0, 0]) for curve in pair)
+        found[seed] = first - second
+    return found
 
 
-def per_doubling(of_one: OfOne) -> OfMany:
-    """What each doubling of a setting changes, by least squares on its binary logarithm."""
-
-    def of_many(levels: Levels, criteria: Criteria) -> tuple[Effects, None]:
-        numbers = [of_one(cell, criteria) for cell in levels.values()]
-        x = np.log2([float(level) for (level,) in levels])
-        x -= x.mean()
-        seeds = sorted(set.intersection(*(set(one) for one in numbers)))
-        return {seed: float(x @ [one[seed] for one in numbers] / (x @ x)) for seed in seeds}, None
-
-    return of_many
+def per_doubling(levels: Levels, criteria: Criteria) -> tuple[Effects, None]:
+    """What each doubling of a setting changes of quality, by least squares on its binary
+    logarithm."""
+    numbers = [cell.scores(criteria.quality) for cell in levels.values()]
+    x = np.log2([float(level) for (level,) in levels])
+    x -= x.mean()
+    seeds = sorted(set.intersection(*(set(one) for one in numbers)))
+    return {seed: float(x @ [one[seed] for one in numbers] / (x @ x)) for seed in seeds}, None
 
 
-def boundary_slope(than: float) -> OfMany:
-    """The exponent of staleness, plus 1, in the largest stable learning rate, less a number; of
-    conditions by staleness and rate."""
-
-    def of_many(levels: Levels, criteria: Criteria) -> tuple[Effects, Fit]:
-        fallen = {(float(age), float(rate)): times_of(c) for (age, rate), c in levels.items()}
-        trials = trials_of(fallen)
-        effects = {seed: slope - than for seed, slope in seeds_slopes(trials).items()}
-        return effects, functools.partial(slope_estimate, trials, than)
-
-    return of_many
+def boundary_slope(than: float, levels: Levels, criteria: Criteria) -> tuple[Effects, Fit]:
+    """The exponent of staleness, plus 1, in the largest stable learning rate, less a number, of
+    conditions by staleness and rate. It is fitted to all seeds at once, which have no numbers."""
+    fallen = {(float(age), float(rate)): times_of(cell) for (age, rate), cell in levels.items()}
+    trials = trials_of(fallen)
+    effects = dict.fromkeys(sorted({one.seed for one in trials}), math.nan)
+    return effects, partial(slope_estimate, trials, than)
 
 
-DOUBLED, DOUBLING = per_doubling(quality), "per doubling of {}"
-OVER_INVERSE, OVER_SLOPE = "boundary_slope_over_inverse", f"{SLOPE}, less -1"
-BOUNDARY, INVERSE = boundary_slope(0.0), boundary_slope(-1.0)
-REAL = over_overlap(WALL, "seconds/wall", "seconds/take")
-ON_CLUSTER = over_overlap(VIRTUAL, "virtual_seconds/wall", "virtual_seconds/wait")
-HOURS, FLOPS, COMPLETIONS = "x/device_hours", "x/flops", "x/completions"
-SHARE, NATS, TIMES, UPDATES, EXPONENT = (
-    Unit.points,
-    Unit.nats,
-    Unit.times,
-    Unit.updates,
-    Unit.exponent,
-)
-AT_QUALITY, AT_HOURS = "at equal win-rate", "at equal device-hours"
-AVERAGE = "mean over the updates"
+SHARE, NATS, TIMES, EXPONENT = Unit.points, Unit.nats, Unit.times, Unit.exponent
+AT_KL, AT_QUALITY = partial(of_all, at_equal_kl), partial(of_all, at_equal_quality)
+AT_WALL, AT_VIRTUAL = partial(at_equal, WALL), partial(at_equal, VIRTUAL)
+AT_HOURS, AT_FLOPS = partial(at_equal, DEVICE_HOURS), partial(at_equal, FLOPS)
+LESS_COMPLETIONS, LESS_FLOPS = partial(log_saved, COMPLETIONS), partial(log_saved, FLOPS)
+REAL = partial(over_overlap, WALL, "seconds/wall", "seconds/take")
+ON_CLUSTER = partial(over_overlap, VIRTUAL, "virtual_seconds/wall", "virtual_seconds/wait")
+OVERLAP, SLOPE = "speed-up / ((g + t) / max(g, t))", "slope of log {1} on log({0} + 1)"
+HOURS, DOUBLING = "at equal device-hours", "per doubling of {}"
+BOUNDARY, OVER_INVERSE = partial(boundary_slope, 0.0), partial(boundary_slope, -1.0)
+INVERSE = "boundary_slope_over_inverse"
 EVERY = (
-    Measure("quality", SHARE, quality),
-    Measure("accuracy", SHARE, accuracy),
+    Measure("quality", SHARE, lambda cell, by: cell.scores(by.quality)),
+    # Of a rule of 0 and 1: a win-rate against the reference would count a right response only where
+    # the reference is wrong.
+    Measure("accuracy", SHARE, lambda cell, _: cell.scores(GOLD)),
     Measure("gain_over_sft", SHARE, gain, label="gain over SFT"),
     Measure("quality_after_a_quarter", SHARE, after_a_quarter),
-    Measure("kl", NATS, kl, beside="KL to SFT"),
+    Measure("kl", NATS, lambda cell, by: cell.scores(by.drift), beside="KL to SFT"),
     Measure("updates_before_collapse", Unit.updates, updates_before_collapse),
-    Measure("quality_over_updates", SHARE, of_two=over_updates, beside=AVERAGE),
-    Measure("quality_at_equal_kl", SHARE, of_two=of_all(at_equal_kl)),
-    Measure(
-        "kl_at_equal_quality", NATS, of_two=of_all(at_equal_quality), label="at equal win-rate"
-    ),
-    Measure("quality_at_equal_wall_clock", SHARE, of_two=at_equal(WALL)),
-    Measure("quality_at_equal_virtual_wall_clock", SHARE, of_two=at_equal(VIRTUAL)),
-    Measure("quality_at_equal_device_hours", SHARE, of_two=at_equal(HOURS), label=AT_HOURS),
-    Measure("quality_at_equal_flops", SHARE, of_two=at_equal(FLOPS), label="at equal FLOPs"),
-    Measure("wall_clock", TIMES, of_two=taken(WALL)),
-    Measure("virtual_wall_clock", TIMES, of_two=taken(VIRTUAL)),
-    Measure("completions_saved", TIMES, of_two=saved(COMPLETIONS), label="completions saved"),
-    Measure("flops_saved", TIMES, of_two=saved(FLOPS), label="FLOPs saved"),
+    Measure("quality_over_updates", SHARE, of_two=over_updates, beside="mean over the updates"),
+    Measure("quality_at_equal_kl", SHARE, of_two=AT_KL),
+    Measure("kl_at_equal_quality", NATS, of_two=AT_QUALITY, label="at equal win-rate"),
+    Measure("quality_at_equal_wall_clock", SHARE, of_two=AT_WALL),
+    Measure("quality_at_equal_virtual_wall_clock", SHARE, of_two=AT_VIRTUAL),
+    Measure("quality_at_equal_device_hours", SHARE, of_two=AT_HOURS, label=HOURS),
+    Measure("quality_at_equal_flops", SHARE, of_two=AT_FLOPS, label="at equal FLOPs"),
+    Measure("wall_clock", TIMES, partial(log_of, WALL)),
+    Measure("virtual_wall_clock", TIMES, partial(log_of, VIRTUAL)),
+    Measure("completions_saved", TIMES, of_two=LESS_COMPLETIONS, label="completions saved"),
+    Measure("flops_saved", TIMES, of_two=LESS_FLOPS, label="FLOPs saved"),
     Measure("speed_up_over_overlap", TIMES, of_two=REAL, margin=0.1, label=OVERLAP),
     Measure("virtual_speed_up_over_overlap", TIMES, of_two=ON_CLUSTER, margin=0.1, label=OVERLAP),
-    Measure("quality_per_doubling", SHARE, of_many=DOUBLED, keys=1, margin=0.003, label=DOUBLING),
-    Measure("boundary_slope", Unit.exponent, of_many=BOUNDARY, keys=2, margin=0, label=SLOPE),
-    Measure(OVER_INVERSE, Unit.exponent, of_many=INVERSE, keys=2, label=OVER_SLOPE),
+    Measure("quality_per_doubling", SHARE, None, None, per_doubling, 1, 0.003, DOUBLING),
+    Measure("boundary_slope", EXPONENT, None, None, BOUNDARY, 2, 0.0, SLOPE),
+    Measure(INVERSE, EXPONENT, None, None, OVER_INVERSE, 2, label=f"{SLOPE}, less -1"),
 )
 MEASURES: Mapping[str, Measure] = {one.name: one for one in EVERY}

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
-from typing import Any
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.families import keys_of, order, rest_of, value_of
+from rlhf_lab_analysis.comparison.families import keys_of, order, value_of
+from rlhf_lab_analysis.comparison.names import naming
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria, Unanswered
 from rlhf_lab_analysis.comparison.registry.comparisons import compared
 from rlhf_lab_analysis.comparison.registry.decisions import Decision, Decisions, decide_all
@@ -26,11 +25,6 @@ from rlhf_lab_analysis.comparison.registry.gates import gated
 from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.ranges import ranges_text
 
-WORDS = {"least", "most", "next", "middle", "other", "others"}
-# Enough pairs to find two conditions that nearly fit, of as many conditions as there may be.
-MOST_CELLS = 40
-MOST_NAMED = 3
-
 
 @dataclass(frozen=True)
 class Question:
@@ -40,15 +34,12 @@ class Question:
     claims: tuple[Definition, ...]
 
     @property
-    def varied(self) -> dict[str, list[Any]]:
-        """The settings in which conditions must differ, with the levels that a claim has for them.
-        Any claim is an answer, so that those about a change alone count where there are some."""
-        found: dict[str, list[Any]] = {}
-        for claim in [one for one in self.claims if one.part is None] or self.claims:
-            for key, levels in (*claim.row.get("change", {}).items(), claim.part or ("", [])):
-                if key:
-                    found.setdefault(key, levels)
-        return found
+    def varied(self) -> list[str]:
+        """The settings in which conditions must differ. Any claim is an answer, so that those about
+        a change alone count where there are some."""
+        claims = [one for one in self.claims if one.part is None] or self.claims
+        keys = [[*claim.varied, *claim.row.get("more_than", ())] for claim in claims]
+        return list(dict.fromkeys(key for own in keys for key in own))
 
     @property
     def needs(self) -> str:
@@ -67,11 +58,10 @@ class Question:
             reason = "The runs that it compares differ in nothing, so that there is no verdict."
         elif found:
             reason = data_reason(found, criteria)
-        elif not selection.cells:
-            reason = "No run counts: the warnings have the reasons."
+        elif selection.cells:
+            reason = structure_reason(selection.cells, self.varied)
         else:
-            reasons = [key_reason(selection.cells, *one) for one in self.varied.items()]
-            reason = next(filter(None, reasons), "It needs other runs than these.")
+            reason = "No run counts: the warnings have the reasons."
         return Unanswered(self.text, self.needs, reason, tuple(found))
 
 
@@ -80,28 +70,17 @@ def option_of(part: str) -> str:
     return keys_of(part)[0].rstrip(".")
 
 
-def key_reason(cells: Sequence[Cell], part: str, levels: Sequence[Any]) -> str:
-    """Which levels of a setting conditions lack, or in what else the most similar ones differ."""
-    key, values = option_of(part), {value_of(cell, part) for cell in cells} - {None}
-    named = [level for level in levels if not isinstance(level, list) and level not in WORDS]
-    number = 3 if "middle" in levels else 2
-    if len(values) < number or not {*named} <= values:
-        wanted = [f"{key}={level}" for level in named] if len(named) == len(levels) else []
-        need = " and ".join(wanted) or f"{number} values of {key}"
-        known = ", ".join(map(str, sorted(values, key=order))) or "not set"
-        return f"It needs runs with {need}: {key} is {known} in all of these."
-    rests = [(value_of(cell, part), dict(rest_of(cell, (part,)))) for cell in cells[:MOST_CELLS]]
-    apart = [
-        (one, other, sorted({key for key, _ in a.items() ^ b.items()}))
-        for (one, a), (other, b) in combinations(rests, 2)
-        if one != other and a != b and (not named or {one, other} <= {*named})
-    ]
-    if not apart:
-        return ""
-    one, other, keys = min(apart, key=lambda pair: len(pair[2]))
-    more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
-    also = ", ".join(keys[:MOST_NAMED]) + more
-    return f"The runs with {key}={one} and {key}={other} differ in more than that: {also}."
+def structure_reason(cells: Sequence[Cell], varied: Iterable[str]) -> str:
+    """Which setting is the same in all conditions that must differ, or in what they differ too."""
+    for part in varied:
+        values = sorted({value_of(cell, part) for cell in cells} - {None}, key=order)
+        if len(values) < 2:
+            value = str(values[0]) if values else "not set"
+            return f"It needs runs that differ in {option_of(part)}: it is {value} in all of these."
+    known = naming(cells)
+    keys = ", ".join(dict.fromkeys(map(option_of, (*known.keys, *known.follow))))
+    wanted = " and ".join(map(option_of, varied))
+    return f"It needs enough values of {wanted}, and all else equal: these differ in {keys}."
 
 
 def data_reason(compared: Sequence[Sequence[Cell]], criteria: Criteria) -> str:

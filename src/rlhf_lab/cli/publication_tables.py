@@ -6,6 +6,7 @@ COMMAND = analysis_command(
     "publication-tables",
     "tables of results in LaTeX, Markdown and CSV",
     "runs/own --out tables",
-    usage="SOURCE... --out FOLDER [--only TABLE] [--baseline PART=VALUE] [--margin SIZE]",
-    module="publication_tables.__main__",
+    usage="RUNS... --out FOLDER [--only TABLE ...] [--metric METRIC ...] [--baseline KEY=VALUE] "
+    "[--margin SIZE] [--style FILE]",
+    module="publication_tables.command",
 )

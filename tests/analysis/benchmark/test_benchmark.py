@@ -31,7 +31,7 @@ from rlhf_lab_analysis.comparison.registry.definitions import (
     read_registry,
 )
 from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.publication_tables.escapes import markdown
+from rlhf_lab_analysis.markdown import escaped as markdown
 from rlhf_lab_analysis.statistics.decisions import Shows
 from rlhf_lab_analysis.statistics.power import Aim, power
 from rlhf_lab_analysis.tables.store import files

@@ -10,10 +10,12 @@ from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registry
 from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.publication_tables.conditions import Conditions
 from rlhf_lab_analysis.publication_tables.differences import differences
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.table import Tables
+from rlhf_lab_analysis.words import in_words
 from tests.support import table_records as made
 from tests.support.question_records import Made
 
@@ -27,10 +29,11 @@ LOSSES = {"ppo": (0.001, 0.002, 0.003, 0.001), "online_dpo": (0.10, 0.12, 0.08, 
 def check_one_rule(tables: Tables, ladder: Selection, algos: int) -> set[str]:
     """Of a ladder of so many algorithms, each N against N=1; returns the verdicts of the table."""
     options = TableOptions(metrics=("gold/win_rate",), baseline="N=1")
-    (table,) = differences(tables, ladder, options)
+    conditions = Conditions(ladder, options.style)
+    (table,) = differences(tables, conditions, options)
     registry = read_registry(FOLDER / "async_rlhf.yaml")
     decided = {
-        (one.claim.name, one.answer.setting.split(", ")[-1]): one
+        (one.claim.name, in_words(one.answer.setting.split(", ")[-1])): one
         for one in decide_all(registry, ladder, Criteria()).decided
     }
     looks = {
@@ -42,7 +45,7 @@ def check_one_rule(tables: Tables, ladder: Selection, algos: int) -> set[str]:
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert rows
     for row in rows:
-        algo, n = str(row["condition"]).split()
+        algo, _, n = str(row["condition"]).rpartition(" ")
         value: Any = row["difference"]
         # Two one-sided tests of each algorithm, at each look.
         level = f"{100 * (1 - 2 * 0.05 / algos / looks.get(n, 1)):.4g}%"

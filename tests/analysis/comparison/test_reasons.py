@@ -41,22 +41,19 @@ def test_seeds_that_are_not_shared_are_named() -> None:
 
 def test_runs_of_one_mode_need_the_other() -> None:
     found = unanswered(Made().runs(ENDS), "async cost")
-    assert (
-        found.reason == "It needs runs with mode=sync and mode=async: mode is sync in all of these."
-    )
+    assert found.reason == "It needs runs that differ in mode: it is sync in all of these."
     assert found.compared == ()
 
 
 def test_runs_that_differ_in_more_than_the_mode_say_in_what() -> None:
     records = [*Made().runs(ENDS), *Made(mode="async", passes=2).runs(ENDS)]
-    assert unanswered(records, "async cost").reason == (
-        "The runs with mode=async and mode=sync differ in more than that: run.passes."
-    )
+    assert unanswered(records, "async cost").reason.endswith("these differ in mode, run.passes.")
 
 
 def test_two_updates_a_round_are_too_few_for_what_is_lost_on_the_way() -> None:
     records = [*Made().runs(ENDS), *Made(per_round=16).runs(ENDS)]
-    assert "3 values of run.updates_per_round" in unanswered(records, "early in training").reason
+    reason = unanswered(records, "early in training").reason
+    assert reason.startswith("It needs enough values of run.updates_per_round")
 
 
 def test_an_answer_names_the_conditions_that_it_compares() -> None:

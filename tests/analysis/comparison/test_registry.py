@@ -445,7 +445,7 @@ def test_gates_stop_runs_of_bad_stages(tmp_path: Path) -> None:
         ({"colour": "red"}, "colour", "not 'red'. A claim has text, source, sweep, runs, change"),
         ({"question": "How?"}, "question", r"not 'How\?'. A claim has text"),
         ({"text": None}, "text", "it is missing. A claim has text"),
-        ({"change": None, "measure": "wall_clock"}, "measure", "wall_clock compares two condition"),
+        ({"change": None, "measure": "flops_saved"}, "measure", "compares two conditions: pass"),
         ({"measure": "boundary_slope"}, "measure", "boundary_slope is of conditions over 2 sett"),
     ],
 )

@@ -175,6 +175,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "--diff mode=lagged": {"diff": "mode=lagged"},
     "--diff nothing": {"diff": "nothing"},
     "--heat": {"form": Form.heat},
+    "order: lagged": {"style": Style(order=("lagged",))},
     "-x": {"x": ["updates", "rounds"], "y": ["gold", "proxy", "kl"]},
 }
 

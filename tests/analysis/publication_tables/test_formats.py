@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import math
 from collections.abc import Mapping, Sequence
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.publication_tables.__main__ import main
-from rlhf_lab_analysis.publication_tables.baseline import parse_baseline
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.markdown import escaped
+from rlhf_lab_analysis.plots.style import Style
+from rlhf_lab_analysis.publication_tables import command
 from rlhf_lab_analysis.publication_tables.entries import Entry, Measured, PublicationTable
-from rlhf_lab_analysis.publication_tables.escapes import latex, markdown
-from rlhf_lab_analysis.publication_tables.formats import as_csv, as_latex, as_markdown
+from rlhf_lab_analysis.publication_tables.formats import as_csv, as_latex, as_markdown, latex
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.publication_tables.registry import TABLES, make_tables
 from rlhf_lab_analysis.sources.record import Record, Row
@@ -71,10 +74,10 @@ def test_what_latex_markdown_and_html_would_read_is_written_out() -> None:
         r"\textless{}\textgreater{}\textbar{}\textquotedbl{}"
     )
     assert latex("[1]* a-b a--b ---\n c") == "{[}1{]}{*} a-b a-{}-b -{}-{}- c"
-    assert markdown("a|b <i>&amp; *x*_y_ [l](u) `c` ~s~ $m$ # \\") == (
+    assert escaped("a|b <i>&amp; *x*_y_ [l](u) `c` ~s~ $m$ # \\") == (
         r"a\|b &lt;i&gt;&amp;amp; \*x\*\_y\_ \[l\](u) \`c\` \~s\~ \$m\$ \# " + "\\\\"
     )
-    assert latex("\x1b") == r"\textbackslash{}x1b" and "\n" not in markdown("a\nb")
+    assert latex("\x1b") == r"\textbackslash{}x1b" and "\n" not in escaped("a\nb")
 
 
 def test_a_table_in_three_formats() -> None:
@@ -85,11 +88,13 @@ def test_a_table_in_three_formats() -> None:
     as_text = as_latex(table)
     assert r"\label{tab:t-1}" in as_text and r"\begin{tabular}{@{}lrr@{}}" in as_text
     assert rf"{latex(NASTY)} & $2$ & $-0.5$ {{\scriptsize $[-\infty , 0.2]$}} \\" in as_text
-    assert r"b &  & $1.500$ \\" in as_text and r"\par\footnotesize !\%" in as_text
+    assert r"b &  & $1.500$ \\" in as_text and as_text.startswith("% !%\n")
+    many = PublicationTable("t", "", ("a", "b"), (("[1]", 2),) * 100)
+    assert r"\begin{longtable}{@{}lr@{}}" in as_latex(many)
     assert as_markdown(table).splitlines()[2:] == [
         r"| a\|b | n | x |",
         "| --- | --: | --: |",
-        f"| {markdown(NASTY)} | 2 | -0.5 [-inf, 0.2] |",
+        f"| {escaped(NASTY)} | 2 | -0.5 [-inf, 0.2] |",
         "| b |  | 1.500 |",
         "",
         "- !%",
@@ -107,11 +112,10 @@ def test_names_of_runs_are_escaped_wherever_they_come_from() -> None:
         run(seed, evals=[*evals(), *()], config=config(seed) | {"exp_name": NASTY, "env_id": "<b>"})
         for seed in (1, 2)
     ]
-    for name in ("results", "runs", "settings", "sft"):
-        for table in make_tables(name, tables(*odd)):
-            assert "<b>" not in as_markdown(table) and "<i>" not in as_markdown(table)
-            body = as_latex(table)
-            assert "<" not in body and "a&b" not in body and "\x1b" not in body
+    for table in make_tables(("results", "runs", "settings", "sft"), tables(*odd)):
+        assert "<b>" not in as_markdown(table) and "<i>" not in as_markdown(table)
+        body = "".join(one for one in as_latex(table).splitlines() if not one.startswith("%"))
+        assert "<" not in body and "a&b" not in body and "\x1b" not in body
 
 
 def test_a_rounded_zero_has_no_sign() -> None:
@@ -124,28 +128,47 @@ def test_a_rounded_zero_has_no_sign() -> None:
 
 def test_results_have_the_mean_and_its_t_interval() -> None:
     made = tables(*(run(seed, win=seed / 10) for seed in (1, 2, 3)))
-    (table,) = make_tables("results", made, TableOptions(metrics=(WIN, "kl/sft_k1", "gold/none")))
+    (table,) = make_tables("results", made, TableOptions(("win_rate", "kl", "reward")))
     (row,) = rows_of(table)
     # On log odds: error .1 / sqrt 3 over p (1 - p) = .16, around log(.2 / .8).
     half, centre = T_2 * 0.1 / math.sqrt(3) / 0.16, math.log(0.25)
     low, high = (1 / (1 + math.exp(-(centre + sign * half))) for sign in (-1, 1))
     assert ends(row["gold win-rate"]) == pytest.approx((0.2, low, high))
     assert "made on log odds for shares" in table.caption
-    assert (row["condition"], row["n"], row["seeds"]) == (
-        "grpo-sync N=1 T=1 K=2 S=0", 3, "1 to 3",
-    )  # fmt: skip
+    assert (row["condition"], row["n"], row["seeds"]) == ("GRPO sync", 3, "1 to 3")
     assert row["KL to SFT, nats"] == Measured(0.0, digits=2), "nothing varies: no interval"
-    assert row["gold/none"] is None
-    assert "3 runs of 1 condition in arithmetic-nano_s, n = 3 (seeds 1 to 3)." in table.caption
-    assert any("3 seeds, fewer than 5" in text for text in table.warnings)
-    assert any("not every run has gold/none" in text for text in table.warnings)
+    assert "3 runs of 1 condition, n = 3 seeds." in table.caption
+    assert any("3 seeds, fewer than 5" in text for text in table.notes)
+
+
+def test_a_metric_is_of_versions_or_of_the_last_rounds_and_some_run_has_it() -> None:
+    recorded = [run(n, rounds=rounds(metrics={"reward/mean": n / 8})) for n in (1, 2)]
+    judged = [run(n, "async", evals=evals(metrics={"gold/mean": n})) for n in (1, 2)]
+    (table,) = make_tables(
+        "results", tables(*recorded, *judged), TableOptions(("reward/mean", "gold"))
+    )
+    rows = {row["condition"]: row for row in rows_of(table)}
+    assert ends(rows["sync"]["training reward"])[0] == pytest.approx(3 / 16)
+    assert rows["sync"]["gold score"] is None
+    assert ends(rows["async"]["gold score"])[0] == pytest.approx(1.5)
+    assert any("not every run has gold/mean: sync" in text for text in table.notes)
+    with pytest.raises(UserError, match="gold/none: no run has such numbers"):
+        make_tables("results", tables(*judged), TableOptions(("gold/none",)))
+
+
+def test_what_is_never_negative_has_no_negative_end() -> None:
+    slow = [{**row, "seconds/wall": 40 * row["seconds/wall"]} for row in rounds()]
+    (table,) = make_tables("results", tables(run(1), run(2, rounds=slow)))
+    seconds = rows_of(table)[0]["wall-clock, s"]
+    assert isinstance(seconds, Measured)
+    assert seconds.low == 0.0 < seconds.point < seconds.high
 
 
 def test_the_iqm_is_of_the_middle_half() -> None:
     made = tables(*(run(seed, win=win) for seed, win in enumerate([0.0, 0.4, 0.6, 0.9], 1)))
     (row,) = one("results", made, TableOptions(metrics=(WIN,), measure="iqm"))
     assert ends(row["gold win-rate"])[0] == pytest.approx(0.5)
-    with pytest.raises(UserError, match="--measure best: pass one of iqm, median, mean"):
+    with pytest.raises(UserError, match="--measure best: pass one of mean, iqm, median"):
         TableOptions(measure="best")
 
 
@@ -154,10 +177,10 @@ def test_one_seed_has_no_interval_and_is_not_compared() -> None:
     first, second = one("results", made)
     assert first["n"] == 1 and first["gold win-rate"] == Measured(0.7)
     assert second["n"] == 2
-    assert make_tables("differences", made) == make_tables("scales", made) == []
+    assert make_tables("differences", made) == []
     (table,) = make_tables("results", made)
-    assert "one seed: no interval, and nothing is known of other seeds" in table.warnings
-    assert "n = 1 (seed 1): " in table.caption
+    assert any("one seed: no interval" in text for text in table.notes)
+    assert "n = 1 to 2 seeds" in table.caption
 
 
 def test_differences_are_paired_with_p_level_and_a_verdict() -> None:
@@ -171,7 +194,7 @@ def test_differences_are_paired_with_p_level_and_a_verdict() -> None:
     # t = 0.02 / (0.01 / sqrt 3); with 2 degrees of freedom p = 1 - t / sqrt(2 + t^2).
     p = 1 - math.sqrt(12) / math.sqrt(14)
     assert [ends(row[name])[0] for name in ("p", "p (corrected)")] == pytest.approx([p, p])
-    assert (row["condition"], row["baseline"], row["seeds"]) == ("async S=1", "sync S=0", "3 pairs")
+    assert (row["condition"], row["baseline"], row["seeds"]) == ("async", "sync", "3 pairs")
     assert row["verdict"] == "equal within 5 points"
     assert "Margin, stated beforehand: 5 points." in table.caption
     (row,) = one("differences", both([0.5, 0.6, 0.7], [0.3, 0.41, 0.49]), options)
@@ -199,9 +222,9 @@ def test_several_comparisons_are_corrected_together() -> None:
         row["condition"]: (row["level"], ends(row["p (corrected)"])[0]) for row in rows
     }
     assert found == {
-        "dpo async S=1": ("95%", pytest.approx(2 * p)),
-        "ppo async S=1": ("95%", pytest.approx(2 * p)),
-        "ppo lagged S=1": ("90%", pytest.approx(p)),
+        "dpo async": ("95%", pytest.approx(2 * p)),
+        "PPO async": ("95%", pytest.approx(2 * p)),
+        "PPO lagged": ("90%", pytest.approx(p)),
     }
     assert [ends(row["p"])[0] for row in rows] == pytest.approx([p] * 3)
 
@@ -229,11 +252,12 @@ def test_a_baseline_is_the_same_condition_with_other_parts() -> None:
     assert [(row["condition"], row["baseline"]) for row in usual] == [
         ("N=2", "N=1"), ("N=4", "N=1"),
     ]  # fmt: skip
+    by_name = one("differences", made, TableOptions(metrics=(WIN,), baseline="N=4"))
+    assert {row["baseline"] for row in by_name} == {"N=4"}
     assert make_tables("differences", made, TableOptions(baseline="N=3")) == []
-    for text, complaint in (("n=1", "n=1 is no part"), ("N=x", "pass a whole number"),
-                            ("mode", "mode is no part"), (" ", "is empty")):  # fmt: skip
-        with pytest.raises(UserError, match=complaint):
-            parse_baseline(text, ["mode", "updates_per_round"])
+    for text in ("n=1", "mode=sync", "mode", "N"):
+        with pytest.raises(UserError, match=f"--baseline {text}: pass KEY=VALUE .*N=1; N=2; N=4"):
+            make_tables("differences", made, TableOptions(baseline=text))
 
 
 def test_corrected_samples_are_compared_with_fresh_ones_that_need_no_correction() -> None:
@@ -246,7 +270,7 @@ def test_corrected_samples_are_compared_with_fresh_ones_that_need_no_correction(
     made = tables(*(of(seed, *level) for level in levels for seed in (1, 2)))
     rows = one("differences", made, TableOptions(metrics=(WIN,)))
     assert sorted((str(row["condition"]), row["baseline"]) for row in rows) == [
-        ("S=2", "S=0"), ("icepop S=2", "S=0"),
+        ("IcePop S=2", "no correction S=0"), ("no correction S=2", "no correction S=0"),
     ]  # fmt: skip
 
 
@@ -257,36 +281,18 @@ def half_time(row: Mapping[str, Any]) -> dict[str, Any]:
 def test_costs_have_ratios_of_their_baseline() -> None:
     fast = [half_time(row) for row in rounds()]
     made = both([0.5, 0.6], [0.5, 0.6], rounds=fast)
-    asynchronous, sync = one("costs", made)
-    assert asynchronous["wall-clock, s"] == Measured(20.0, digits=1)
-    assert asynchronous["wall-clock, s: ratio"] == Measured(2.0, digits=2)
-    assert sync["wall-clock, s"] == Measured(40.0, digits=1)
-    assert sync["wall-clock, s: ratio"] is None and sync["baseline"] is None
-    assert asynchronous["completions: ratio"] == Measured(1.0, digits=2)
-
-
-def test_time_to_a_target_counts_the_runs_that_never_get_there() -> None:
-    # Straight lines from 0.25 to 0.65 in 40 s reach 0.45 after 20; one ends at 0.30.
-    made = both([0.65, 0.65, 0.65], [0.65, 0.65, 0.30])
-    table = make_tables("times", made, TableOptions(target=0.45, axes=("x/wall_seconds",)))[0]
-    asynchronous, sync = rows_of(table)
-    assert (sync["reached"], asynchronous["reached"]) == ("3 of 3", "2 of 3")
-    assert ends(sync["mean"])[0] == pytest.approx(20)
-    # Up to 40 s: two of 20 s, and one of 40.
-    assert ends(asynchronous["mean"])[0] == pytest.approx((20 + 20 + 40) / 3)
-    assert ends(asynchronous["ratio"])[0] == pytest.approx(20 / (80 / 3))
-    assert any("never at the target" in text for text in table.warnings)
-    assert "is 0.450 in arithmetic-nano_s (as given)" in table.caption
-    half = make_tables("times", made, TableOptions(axes=("x/wall_seconds",)))[0]
-    assert "is 0.450 in arithmetic-nano_s (half of the best condition's gain here)" in half.caption
+    (row,) = one("differences", made, TableOptions(("wall_clock",)))
+    assert (row["condition"], row["baseline"]) == ("async", "sync")
+    assert row["wall-clock, s"] == Measured(20.0, digits=1)
+    assert row["baseline's wall-clock, s"] == Measured(40.0, digits=1)
+    assert row["times less"] == Measured(2.0, digits=2), "no seed differs: no interval"
+    (row,) = one("differences", made, TableOptions(("completions",)))
+    assert row["times less"] == Measured(1.0, digits=2)
 
 
 def test_the_sft_policies_count_a_seed_once() -> None:
     (row,) = one("sft", both([0.5, 0.6], [0.7, 0.8]), TableOptions(metrics=(WIN,)))
     assert (row["n"], row["seeds"], row["gold win-rate"]) == (2, "1, 2", Measured(0.25))
-    odd = run(2, "async", evals=evals(metrics={WIN: 0.9}))
-    (table,) = make_tables("sft", tables(run(1), run(2), odd), TableOptions(metrics=(WIN,)))
-    assert any("runs of seeds 2 differ in gold/win_rate at version 0" in t for t in table.warnings)
     later = [run(n, evals=evals([2, 4])) for n in (1, 2)]
     assert make_tables("sft", tables(*later)) == []
 
@@ -299,39 +305,45 @@ def test_settings_are_those_that_matter_or_differ() -> None:
 
     made = tables(of(1, "ppo", 1e-4), of(1, "dpo", 1e-4), of(2, "dpo", 1e-4))
     rows = {row["setting"]: row for row in one("settings", made)}
-    assert rows["optim.lr"] == {"setting": "optim.lr", "dpo": "0.0001", "ppo": "0.0001"}
-    assert rows["algo.ppo_only"]["dpo"] == "-" and rows["algo.ppo_only"]["ppo"] == "3"
+    assert rows["optim.lr"] == {"setting": "optim.lr", "dpo": "0.0001", "PPO": "0.0001"}
+    assert rows["algo.ppo_only"]["dpo"] == "-" and rows["algo.ppo_only"]["PPO"] == "3"
     assert "hidden.other" in rows and "hidden.same" not in rows and "algo.name" not in rows
     ladder = [run(1, config=config(1, per_round=n), run=f"n{n}") for n in (16, 4, 1)]
     ladder += [of(1, "ppo", 1e-4)]
     rows = {row["setting"]: row for row in one("settings", tables(*ladder))}
-    assert rows["run.updates_per_round"]["grpo"] == "1, 4, 16", "by size"
+    assert rows["run.updates_per_round"]["GRPO"] == "1, 4, 16", "by size"
 
 
-def test_async_beside_sync_at_each_scale() -> None:
-    fast = [half_time(row) for row in rounds()]
-    made = both([0.5, 0.6, 0.7], [0.51, 0.62, 0.73], rounds=fast)
-    (row,) = one("scales", made, TableOptions(margin=0.05))
-    assert ends(row["sync"])[0] == pytest.approx(0.6)
-    assert ends(row["async"])[0] == pytest.approx(0.62)
-    assert ends(row["difference"])[0] == pytest.approx(0.02)
+def test_table_6_has_async_beside_sync() -> None:
+    made = both([0.5, 0.6, 0.7], [0.51, 0.62, 0.73], rounds=[half_time(row) for row in rounds()])
+    options = TableOptions(("win_rate", "wall_clock"), baseline="mode=sync", margin=0.05)
+    quality, seconds = make_tables("differences", made, options)
+    (row,) = rows_of(quality)
+    assert ends(row["baseline's gold win-rate"])[0] == pytest.approx(0.6)
+    assert ends(row["gold win-rate"])[0] == pytest.approx(0.62)
     assert row["verdict"] == "equal within 5 points"
-    assert (row["sync, s"], row["async, s"]) == (Measured(40.0, digits=1), Measured(20.0, digits=1))
-    assert row["speed-up"] == Measured(2.0, digits=2)
+    assert rows_of(seconds)[0]["times less"] == Measured(2.0, digits=2)
 
 
-def test_aggregates_take_environments_as_tasks() -> None:
-    def at(seed: int, env: str, win: float) -> Record:
-        own = config(seed) | {"env_id": env, "exp_name": "grpo"}
-        return run(seed, win=win, config=own, run=f"{env}-{seed}")
+def test_a_style_orders_rows_and_names_and_chooses_columns() -> None:
+    made = both([0.5, 0.6], [0.5, 0.7])
+    style = Style(order=("sync",), labels={"async": "ours", "n": "runs"}, heads=("condition", "n"))
+    results, *others = make_tables(("results", "settings"), made, TableOptions(style=style))
+    assert results.columns == ("condition", "runs")
+    assert [row[0] for row in results.rows] == ["sync", "ours"]
+    assert [len(table.columns) > 2 for table in others] == [True], "it has none of these columns"
+    with pytest.raises(UserError, match=r"order: lagged: no condition .*async; sync"):
+        make_tables("results", made, TableOptions(style=Style(order=("lagged",))))
+    with pytest.raises(UserError, match=r"heads: seed: no table has this column; .*condition"):
+        make_tables("results", made, TableOptions(style=Style(heads=("seed",))))
 
-    made = tables(at(1, "a", 0.2), at(2, "a", 0.4), at(1, "b", 0.8), at(2, "b", 1.0))
-    (row,) = one("aggregates", made)
-    assert ends(row["mean"])[0] == pytest.approx(0.6)
-    assert ends(row["median"])[0] == pytest.approx((0.3 + 0.9) / 2)
-    assert ends(row["iqm"])[0] == pytest.approx((0.4 + 0.8) / 2)
-    assert ends(row["optimality gap"])[0] == pytest.approx(0.4)
-    assert make_tables("aggregates", both([0.5, 0.6], [0.5, 0.6])) == []
+
+@pytest.mark.pages
+def test_no_caption_of_the_kept_tables_is_longer_than_a_journal_allows(
+    kept_benchmark: Tables,
+) -> None:
+    for table in make_tables(list(TABLES), kept_benchmark):
+        assert len(table.caption) <= 600 and table.caption[0].isupper() | table.caption[0].isdigit()
 
 
 def test_the_run_list_has_every_run_and_what_is_wrong_with_it() -> None:
@@ -346,7 +358,7 @@ def test_the_run_list_has_every_run_and_what_is_wrong_with_it() -> None:
     assert rows["sync-2"]["findings"] == "cut_short"
     assert rows["sync-1"]["wall-clock, s"] == Measured(40.0, digits=1)
     assert rows["sync-1"]["device-hours"] == Measured(80 / 3600, digits=4)
-    assert len(table.warnings) == 2 and "1 count in comparisons" in table.caption
+    assert len(table.notes) == 2 and "1 count in comparisons" in table.caption
 
 
 def test_tuning_runs_are_in_no_comparison() -> None:
@@ -354,7 +366,7 @@ def test_tuning_runs_are_in_no_comparison() -> None:
     made = tables(run(1), run(2), record("t", 101, config=tuned))
     (table,) = make_tables("results", made)
     assert [row["seeds"] for row in rows_of(table)] == ["1, 2"]
-    assert any("it tuned a search" in text for text in table.warnings)
+    assert any("it tuned a search" in text for text in table.notes)
 
 
 def test_no_run_that_counts_leaves_the_run_list() -> None:
@@ -363,6 +375,13 @@ def test_no_run_that_counts_leaves_the_run_list() -> None:
 
 
 # The command.
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_options(parser)
+    given = parser.parse_args(arguments)
+    return exit_code("publication-tables", lambda: command.run(given, Console(quiet=False)))
 
 
 def test_the_command_writes_from_runs_and_from_saved_tables(
@@ -375,7 +394,7 @@ def test_the_command_writes_from_runs_and_from_saved_tables(
     given = ["--out", str(out), "--only", "differences", "--metric", WIN, "--margin", "0.1"]
     assert main([str(tmp_path / "runs"), *given]) == 0
     said = capsys.readouterr().out
-    assert "4 runs, 2 conditions, 2 seeds (1, 2)" in said and "1 rows" in said
+    assert "4 runs, 2 conditions, 2 seeds (1, 2)" in said and "1 row" in said
     names = sorted(path.name for path in out.iterdir())
     assert names == [f"differences-gold_win_rate.{end}" for end in ("csv", "md", "tex")]
     first = (out / names[0]).read_text()
@@ -383,16 +402,17 @@ def test_the_command_writes_from_runs_and_from_saved_tables(
     assert main([str(tmp_path / "t.parquet"), *given]) == 0
     assert (out / names[0]).read_text() == first
     assert main([str(tmp_path / "runs"), "--out", str(out)]) == 0
-    assert "verdicts" in capsys.readouterr().out
+    assert "settings" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
         (["--margin", "x"], "--margin x: pass a number"),
-        (["--margin", "kl/sft_k1=x"], "pass a number"),
-        (["--baseline", "depth=1"], "depth=1 is no part of a condition"),
-        (["--measure", "best"], "pass one of"),
+        (["--margin", "kl=x"], "pass a number"),
+        (["--baseline", "depth=1"], "--baseline depth=1: pass KEY=VALUE"),
+        (["--only", "best"], "--only best: pass one of results"),
+        (["--metric", "gold/wins"], "did you mean gold/win_rate"),
         (["--level", "2"], "level=2.0"),
     ],
 )
