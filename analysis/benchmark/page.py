@@ -66,10 +66,11 @@ def page(
 def result_lines(tables: Tables, selection: Selection) -> list[str]:
     """Where each condition ends, a table for each sweep."""
     lines, criteria = [], Criteria()
-    shown = TableOptions(metrics=(criteria.quality, "proxy/mean", criteria.drift))
     for sweep in dict.fromkeys(cell.sweep for cell in selection.cells):
-        own = Conditions(Selection(selection.only(sweep=sweep).cells, ()), shown.style)
-        for table in results(tables, own, shown):
+        own = selection.only(sweep=sweep).cells
+        metrics = (criteria.quality, "proxy/mean", criteria.drift)
+        shown = TableOptions([name for name in metrics if any(cell.has(name) for cell in own)])
+        for table in results(tables, Conditions(Selection(own, ()), shown.style), shown):
             lines += [f"### {sweep}", "", *as_markdown(table).splitlines(), ""]
     return lines
 

@@ -84,7 +84,7 @@ def caption_of(metric: Metric, options: TableOptions) -> str:
     name, interval = metric.name, interval_text(options.interval, of_shares=not metric.is_cost)
     if metric.is_cost:
         return (
-            f"{name}, up to the last evaluated version, evaluation left out; {RATIO} than the "
+            f"Cost ({name}) up to the last evaluated version, evaluation left out; {RATIO} than the "
             "baseline: ratio of geometric means, in pairs where seeds are the same ones; each with "
             f"its {interval}."
         )

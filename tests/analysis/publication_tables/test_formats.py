@@ -343,7 +343,7 @@ def test_no_caption_of_the_kept_tables_is_longer_than_a_journal_allows(
     kept_benchmark: Tables,
 ) -> None:
     for table in make_tables(list(TABLES), kept_benchmark):
-        assert len(table.caption) <= 600 and table.caption[0].isupper() | table.caption[0].isdigit()
+        assert len(table.caption) <= 600, table.name
 
 
 def test_the_run_list_has_every_run_and_what_is_wrong_with_it() -> None:
