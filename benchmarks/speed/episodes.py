@@ -82,8 +82,7 @@ def play(config: Config, run: Path, prompts: int, size: int) -> Callable[[int], 
 
 def measure(config: Config, given: argparse.Namespace) -> None:
     """Time both sides in turns, and print what they did."""
-    console = Console(quiet=False)
-    task, sides = with_sleep(config.task, given.seconds), {}
+    console, task, sides = Console(quiet=False), with_sleep(config.task, given.seconds), {}
     for ahead in (0, given.ahead):
         episodes = replace(config.episodes, decode_ahead=ahead, steps_at_once=given.at_once)
         setting = replace(config, task=task, episodes=episodes)
