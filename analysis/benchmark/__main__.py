@@ -16,25 +16,22 @@ from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab_analysis.benchmark.kept import (
+    COLLAPSES,
     TABLES,
-    collapses_of,
     load_benchmark,
-    load_collapses,
-    load_weak,
+    load_beside,
     save_benchmark,
+    weak_of,
 )
-from rlhf_lab_analysis.benchmark.page import page
+from rlhf_lab_analysis.benchmark.page import conditions_of, page
 from rlhf_lab_analysis.benchmark.timeline_picture import write_timeline_picture
 from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import core_hours, decide_all
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
-from rlhf_lab_analysis.comparison.registry.gates import stages_of
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.markdown import split_at_markers
-from rlhf_lab_analysis.tables.table import Tables
-
-NONE = Selection((), ())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,39 +53,24 @@ def run(given: argparse.Namespace, console: Console) -> None:
         split_at_markers(given.docs)
     if given.runs:
         save_benchmark(given.runs, given.tables)
-    tables = load_benchmark(given.tables)
+    places = [given.tables, given.tables.with_name(COLLAPSES.name)]
+    tables, collapses = load_benchmark(places[0]), load_beside(places[1])
+    selection, fallen = cells(tables), conditions_of(collapses)
     if given.cost:
-        for line in cost_lines(cells(tables), cells_of(load_collapses(given.tables))):
+        for line in cost_lines((*selection.cells, *fallen.cells)):
             console.print(line)
         return
-    write(given, tables, console)
-
-
-def write(given: argparse.Namespace, tables: Tables, console: Console) -> None:
-    """Decide all claims, and write the page and the picture that are wanted."""
-    selection = cells(tables)
-    collapses = load_collapses(given.tables)
-    fallen = cells_of(collapses)
-    together = Selection(selection.cells + fallen.cells, selection.left_out + fallen.left_out)
+    together = Selection(selection.cells + fallen.cells, ())
     registries = [one for one in read_registries() if not one.is_general]
     found = [decide_all(one, together, Criteria()) for one in registries]
     for made in (one.answer for decisions in found for one in decisions.decided):
         console.print(f"{made.evidence} {made.verdict}: {made.claim} ({made.setting})")
     if given.docs:
-        weak = load_weak(given.tables)
-        fallen_weak = cells_of(load_weak(collapses_of(given.tables)))
-        every = (selection, fallen, cells_of(weak), fallen_weak)
-        found_stages = (row for one in registries for each in every for row in stages_of(one, each))
-        stages = sorted(found_stages, key=lambda stage: (stage.task, stage.model, stage.seed))
-        write_page(given.docs, page(tables, selection, collapses, fallen, weak, found, stages))
+        weak = [load_beside(weak_of(place)) for place in places]
+        write_page(given.docs, page(tables, collapses, weak, found))
         console.print(f"wrote {given.docs}")
     if given.picture:
         console.print(f"wrote {write_timeline_picture(selection, given.picture)}")
-
-
-def cells_of(tables: Tables | None) -> Selection:
-    """The conditions of tables that may not be there."""
-    return cells(tables) if tables else NONE
 
 
 def write_page(path: Path, lines: Sequence[str]) -> None:
@@ -97,11 +79,11 @@ def write_page(path: Path, lines: Sequence[str]) -> None:
     path.write_text("\n".join([before, *lines, after.lstrip("\n")]), encoding="utf-8")
 
 
-def cost_lines(*selections: Selection) -> Iterator[str]:
+def cost_lines(every: Sequence[Cell]) -> Iterator[str]:
     """What the runs of each sweep took of one core, training and evaluation."""
     hours: dict[str, float] = {}
     runs: Counter[str] = Counter()
-    for cell in (cell for selection in selections for cell in selection.cells):
+    for cell in every:
         hours[cell.sweep] = hours.get(cell.sweep, 0.0) + core_hours(cell)
         runs[cell.sweep] += cell.num_runs
     for sweep, own in hours.items():

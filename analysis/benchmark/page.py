@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rlhf_lab_analysis.benchmark.claims import open_lines, verdicts_text
+from rlhf_lab_analysis.benchmark.claims import COLUMNS, open_lines, row_of, verdicts_text
 from rlhf_lab_analysis.benchmark.crossed import HEAD as CROSSED_HEAD
 from rlhf_lab_analysis.benchmark.crossed import crossed_rows
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
@@ -15,7 +15,7 @@ from rlhf_lab_analysis.comparison.registry.decisions import (
     core_hours,
 )
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
-from rlhf_lab_analysis.comparison.registry.gates import Stage
+from rlhf_lab_analysis.comparison.registry.gates import stages_of
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.publication_tables.conditions import Conditions
 from rlhf_lab_analysis.publication_tables.entries import PublicationTable
@@ -25,20 +25,18 @@ from rlhf_lab_analysis.publication_tables.results import results
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.table import Tables
 
-HEAD = ("claim", "source", "setting", "effect", "verdict", "interval", "expected", "runs")
+HEAD = (COLUMNS[0], "source", *COLUMNS[1:])
 
 
 def page(
     tables: Tables,
-    selection: Selection,
     collapses: Tables | None,
-    fallen: Selection,
-    weak: Tables | None,
+    weak: Sequence[Tables | None],
     found: Sequence[Decisions],
-    stages: Sequence[Stage],
 ) -> list[str]:
-    """All lines between the page's markers. collapses, fallen: the runs that were made to
-    collapse, and their conditions. weak: those that the gates stopped."""
+    """All lines between the page's markers. collapses: the runs that were made to collapse. weak:
+    those that the gates stopped, of each."""
+    selection, fallen = cells(tables), conditions_of(collapses)
     every = [one for decisions in found for one in decisions.decided]
     lines = [f"{tables.overview}. {distinct_text(selection)} {verdicts_text(every)}", ""]
     lines += [f"{power_sentence(every)} {hours_text(selection, fallen)}", ""]
@@ -46,19 +44,25 @@ def page(
         head = "Runs of which all rounds are kept, for claims on collapse"
         lines += [f"{head}: {collapses.overview}.", ""]
     for question in dict.fromkeys(one.claim.question for one in every):
-        rows = tuple(row(one) for one in every if one.claim.question == question)
+        own = [one for one in every if one.claim.question == question]
+        rows = tuple((one.answer.claim, one.answer.source, *row_of(one)) for one in own)
         lines += [f"## {question}", *markdown(HEAD, rows), ""]
     if rows := crossed_rows(found, selection, Criteria()):
         lines += ["## Stage seeds or RL seeds?", "", *markdown(CROSSED_HEAD, rows), ""]
     lines += ["## Not decided", "", *undecided(every, found), ""]
     lines += ["## Not run yet", "", *waiting(found), ""]
-    lines += ["## Stages", "", *stage_lines(found, stages), ""]
+    lines += [
+        "## Stages",
+        "",
+        *stage_lines(found, [selection, fallen, *map(conditions_of, weak)]),
+        "",
+    ]
     lines += ["## Results", "", *result_lines(tables, selection)]
     if collapses:
         lines += result_lines(collapses, fallen)
-    if weak:
-        lines += ["## Results of the stages that fail the gates", "", f"{weak.overview}.", ""]
-        lines += result_lines(weak, cells(weak))
+    if stopped := weak[0]:
+        lines += ["## Results of the stages that fail the gates", "", f"{stopped.overview}.", ""]
+        lines += result_lines(stopped, cells(stopped))
     left_out = [f"- {line}" for line in (*selection.left_out, *fallen.left_out)]
     return [*lines, "## Not counted", "", *(left_out or ["Nothing."]), ""]
 
@@ -77,21 +81,6 @@ def result_lines(tables: Tables, selection: Selection) -> list[str]:
 
 def markdown(head: Sequence[str], rows: tuple[tuple[str, ...], ...]) -> list[str]:
     return as_markdown(PublicationTable("verdicts", "", tuple(head), rows)).splitlines()
-
-
-def row(one: Decision) -> tuple[str, ...]:
-    """The row of a claim in a setting."""
-    made = one.answer
-    return (
-        made.claim,
-        made.source,
-        made.setting,
-        made.evidence,
-        str(made.verdict),
-        one.family,
-        one.expected,
-        made.runs,
-    )
 
 
 def distinct_text(selection: Selection) -> str:
@@ -146,14 +135,26 @@ def waiting(found: Sequence[Decisions]) -> list[str]:
     return lines or ["Nothing."]
 
 
-def stage_lines(found: Sequence[Decisions], stages: Sequence[Stage]) -> Iterator[str]:
+def conditions_of(tables: Tables | None) -> Selection:
+    """The conditions of tables that may not be there."""
+    return cells(tables) if tables else Selection((), ())
+
+
+def stage_lines(found: Sequence[Decisions], every: Sequence[Selection]) -> Iterator[str]:
     """The gates, the stages of each seed, and later changes of the files of claims."""
+    stages = {
+        stage.row: stage
+        for decisions in found
+        for selection in every
+        for stage in stages_of(decisions.registry, selection)
+    }
+    ordered = sorted(stages.values(), key=lambda stage: (stage.task, stage.model, stage.seed))
     # Papers whose claims are tested on the same stages have the same gates.
     gates = (line for decisions in found for line in gate_lines(decisions.registry))
     for line in dict.fromkeys(gates):
         yield from (line, "")
     head = ("task", "model", "stage seed", "SFT loss", "proxy accuracy", "passes", "runs")
-    yield from markdown(head, tuple(dict.fromkeys(stage.row for stage in stages)))
+    yield from markdown(head, tuple(stage.row for stage in ordered))
     changes = [
         f"- {change['date']}: {change['what']}"
         for decisions in found

@@ -19,8 +19,7 @@ from rlhf_lab_analysis.benchmark.kept import (
     COLLAPSES,
     TABLES,
     load_benchmark,
-    load_collapses,
-    load_weak,
+    load_beside,
     weak_of,
 )
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
@@ -118,14 +117,14 @@ def test_seconds_are_kept_to_a_millisecond_and_all_else_to_the_bit(tmp_path: Pat
 def test_runs_that_the_gates_stop_are_kept_apart(tmp_path: Path) -> None:
     """The proxy of the second seed is right about too few pairs."""
     tables = tmp_path / "t.parquet"
-    assert load_weak(tables) is None
+    assert load_beside(weak_of(tables)) is None
     for seed, accuracy in ((1, 1.0), (2, 0.0)):
         one = Made().run(seed, HIGH[0])
         evals = [{**row, "stage/proxy_accuracy": accuracy} for row in one.evals]
         changed = replace(one, evals=evals, config={**one.config, "stage_seed": seed})
         made.write_run(tmp_path / "runs" / str(seed), changed)
     assert main([str(tmp_path / "runs"), "--tables", str(tables)]) == 0
-    good, weak = load_benchmark(tables), load_weak(tables)
+    good, weak = load_benchmark(tables), load_beside(weak_of(tables))
     assert weak is not None
     assert [found.runs["stage_seed"].tolist() for found in (good, weak)] == [[1], [2]]
 
@@ -213,7 +212,7 @@ def seeds_of(answer: Answer) -> set[int]:
 @pytest.fixture(scope="module")
 def collapses() -> Tables:
     """The committed runs of the sweeps whose runs are to collapse."""
-    found = load_collapses()
+    found = load_beside(COLLAPSES)
     assert found is not None
     return found
 
@@ -233,7 +232,7 @@ def test_the_committed_tables_are_whole_and_small(
     paths = (TABLES, COLLAPSES, weak_of(TABLES))
     size = sum(place.stat().st_size for path in paths for place in files(path).values())
     assert size < 10e6
-    tables, weak = kept_benchmark, load_weak()
+    tables, weak = kept_benchmark, load_beside(weak_of(TABLES))
     assert weak is not None
     # Trained, whatever the gates made of their stages: of the proxies of nano_l one is too weak.
     trained = pd.concat([tables.runs, weak.runs])
