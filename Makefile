@@ -290,7 +290,7 @@ NANO_L_SEEDS := stage_seed=1,3,4,5,6,7
 MORE_NANO_L_SEEDS := $(NANO_L_SEEDS),8,9,11,12
 
 # Those of the tracked tables, which a test compares. The seconds of sync and async are compared with one job at a time.
-benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md (hours)
+benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables and figures (hours)
 	$(BIN)/python -m rlhf_lab_analysis.benchmark --cost
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano
 	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
@@ -396,8 +396,8 @@ benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, an
 benchmark-sweep:
 	$(MAKE) sweep LAUNCHER=$(or $(LAUNCHER),joblib) OVERRIDES="$(OVERRIDES) output.root=$(BENCHMARK)"
 
-benchmark-page: $(INSTALLED)  ## write docs/benchmark.md with its figures, and docs/warnings.md from the tables that are kept (minutes)
-	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md --picture docs/figures/hero_timeline.png
+benchmark-page: $(INSTALLED)  ## write the figures of docs/benchmark.md, and docs/warnings.md, from the tables that are kept (minutes)
+	$(BIN)/python -m rlhf_lab_analysis.benchmark --picture docs/figures/hero_timeline.png
 	$(BIN)/rlhf-lab figures analysis/benchmark/tables.parquet --only fig4_losses --formats png --out docs/figures
 	@rm docs/figures/fig4_losses.csv
 	$(BIN)/python -m benchmarks.pages.early_warning --docs docs/warnings.md

@@ -1,9 +1,9 @@
 """The tracked benchmark.
 
-python -m rlhf_lab_analysis.benchmark [RUNS...] [--docs docs/benchmark.md] [--picture FILE.png]
+python -m rlhf_lab_analysis.benchmark [RUNS...] [--pages FOLDER] [--picture FILE.png]
 
-With RUNS, their tables replace the stored ones. With --docs, the page is written; with --picture,
-sync beside async in one time scale.
+With RUNS, their tables replace the stored ones. With --pages, the site's pages of verdicts, results
+and stages are written; with --picture, sync beside async in one time scale.
 """
 
 from __future__ import annotations
@@ -17,24 +17,15 @@ from pathlib import Path
 from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab_analysis.benchmark.kept import (
     TABLES,
-    collapses_of,
     load_benchmark,
     load_collapses,
-    load_weak,
     save_benchmark,
 )
-from rlhf_lab_analysis.benchmark.page import page
+from rlhf_lab_analysis.benchmark.page import judge, pages
 from rlhf_lab_analysis.benchmark.timeline_picture import write_timeline_picture
 from rlhf_lab_analysis.command import exit_code
-from rlhf_lab_analysis.comparison.registry.answers import Criteria
-from rlhf_lab_analysis.comparison.registry.decisions import core_hours, decide_all
-from rlhf_lab_analysis.comparison.registry.definitions import read_registries
-from rlhf_lab_analysis.comparison.registry.gates import stages_of
+from rlhf_lab_analysis.comparison.registry.decisions import core_hours
 from rlhf_lab_analysis.comparison.selection import Selection, cells
-from rlhf_lab_analysis.markdown import split_at_markers
-from rlhf_lab_analysis.tables.table import Tables
-
-NONE = Selection((), ())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,56 +36,31 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("runs", nargs="*", metavar="RUNS", help="whose tables are to be kept")
     found.add_argument("--cost", action="store_true", help="print what the kept runs took")
     found.add_argument("--tables", type=Path, default=TABLES, help="where they are kept")
-    found.add_argument("--docs", type=Path, help="the page to write")
+    found.add_argument("--pages", type=Path, metavar="FOLDER", help="where to write the pages")
     found.add_argument("--picture", type=Path, help="the timeline of sync and async to write")
     return found
 
 
 def run(given: argparse.Namespace, console: Console) -> None:
-    """Store the given runs, decide all claims, and write what is asked for."""
-    if given.docs:
-        split_at_markers(given.docs)
+    """Store the given runs, decide all claims, and write what the options request."""
     if given.runs:
         save_benchmark(given.runs, given.tables)
-    tables = load_benchmark(given.tables)
     if given.cost:
-        for line in cost_lines(cells(tables), cells_of(load_collapses(given.tables))):
+        collapses = load_collapses(given.tables)
+        kept = [load_benchmark(given.tables), *([collapses] if collapses else [])]
+        for line in cost_lines(*map(cells, kept)):
             console.print(line)
         return
-    write(given, tables, console)
-
-
-def write(given: argparse.Namespace, tables: Tables, console: Console) -> None:
-    """Decide all claims, and write the page and the picture that are wanted."""
-    selection = cells(tables)
-    collapses = load_collapses(given.tables)
-    fallen = cells_of(collapses)
-    together = Selection(selection.cells + fallen.cells, selection.left_out + fallen.left_out)
-    registries = [one for one in read_registries() if not one.is_general]
-    found = [decide_all(one, together, Criteria()) for one in registries]
-    for made in (one.answer for decisions in found for one in decisions.decided):
+    judged = judge(given.tables)
+    for made in (one.answer for one in judged.decided):
         console.print(f"{made.evidence} {made.verdict}: {made.claim} ({made.setting})")
-    if given.docs:
-        weak = load_weak(given.tables)
-        fallen_weak = cells_of(load_weak(collapses_of(given.tables)))
-        every = (selection, fallen, cells_of(weak), fallen_weak)
-        found_stages = (row for one in registries for each in every for row in stages_of(one, each))
-        stages = sorted(found_stages, key=lambda stage: (stage.task, stage.model, stage.seed))
-        write_page(given.docs, page(tables, selection, collapses, fallen, weak, found, stages))
-        console.print(f"wrote {given.docs}")
+    if given.pages:
+        given.pages.mkdir(parents=True, exist_ok=True)
+        for name, text in pages(judged).items():
+            (given.pages / name).write_text(text, encoding="utf-8")
+            console.print(f"wrote {given.pages / name}")
     if given.picture:
-        console.print(f"wrote {write_timeline_picture(selection, given.picture)}")
-
-
-def cells_of(tables: Tables | None) -> Selection:
-    """The conditions of tables that may not be there."""
-    return cells(tables) if tables else NONE
-
-
-def write_page(path: Path, lines: Sequence[str]) -> None:
-    """Write the lines between the markers of a page."""
-    before, after = split_at_markers(path)
-    path.write_text("\n".join([before, *lines, after.lstrip("\n")]), encoding="utf-8")
+        console.print(f"wrote {write_timeline_picture(judged.selection, given.picture)}")
 
 
 def cost_lines(*selections: Selection) -> Iterator[str]:

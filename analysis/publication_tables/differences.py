@@ -84,8 +84,8 @@ def caption_of(metric: Metric, options: TableOptions) -> str:
     name, interval = metric.name, interval_text(options.interval, of_shares=not metric.is_cost)
     if metric.is_cost:
         return (
-            f"Cost ({name}) up to the last evaluated version, evaluation left out; {RATIO} than the "
-            "baseline: ratio of geometric means, in pairs where seeds are the same ones; each with "
+            f"Cost ({name}) up to the last evaluated version, evaluation left out; {RATIO} than "
+            "the baseline: ratio of geometric means, in pairs where seeds are the same; each with "
             f"its {interval}."
         )
     size = options.margin_of(metric)
