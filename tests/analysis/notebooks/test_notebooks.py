@@ -98,8 +98,8 @@ def of_sweep(sweep: str, seed: int, win: float, **changed: dict[str, Any]) -> Re
     ]
     place = f"runs/{sweep}/{name}/seed-{seed}"
     return record(
-        place, seed, config=own, evals=judged, rounds=rounds(4, metrics=SECONDS), place=place, sweep=sweep,
-        swept=own["tracker"]["condition"],
+        place, seed, config=own, evals=judged, rounds=rounds(4, metrics=SECONDS), place=place,
+        sweep=sweep, swept=own["tracker"]["condition"],
     )  # fmt: skip
 
 
