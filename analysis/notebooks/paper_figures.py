@@ -60,7 +60,7 @@ view.figure("fig2_timelines", sync_async)
 
 # %%
 ladder = view.of_sweeps(runs, "off_policy_ladder")
-ppo = view.only(ladder, "algo", "ppo")
+ppo = ladder.only(algo="ppo")
 view.figure("fig3_off_policy_ladder", ppo)
 
 # %%

@@ -6,16 +6,13 @@ import base64
 import io
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.questions import answers_of, questions
 from rlhf_lab_analysis.comparison.selection import cells
@@ -91,11 +88,6 @@ def about(runs: Tables) -> Shown:
     return Shown(f"**{markdown(f'{models} on {tasks} ({sweeps})')}**")
 
 
-def only(runs: Tables, column: str, value: str) -> Tables:
-    """The runs whose column has this value; all runs if none has it."""
-    return runs.only(**{column: value}) if runs.runs[column].eq(value).any() else runs
-
-
 def ends(runs: Tables, most: int = 8) -> pd.DataFrame:
     """How the first conditions end, means over seeds: the tables are pandas data frames, with a
     row for each run in `runs.runs`, each judged version in `runs.versions`, and each recorded round
@@ -114,18 +106,6 @@ def summary(runs: Tables) -> Shown:
 def lines(*texts: str) -> Shown:
     """Texts below each other."""
     return Shown("\n".join(f"- {markdown(text)}" for text in texts))
-
-
-def first_pair(compared: Sequence[Cell]) -> tuple[Cell, Cell]:
-    """The first two conditions of one sweep and environment that share two seeds. Raises UserError
-    if there are none."""
-    for one, other in combinations(compared, 2):
-        is_near = (one.sweep, one.env) == (other.sweep, other.env)
-        if is_near and len({*one.seeds} & {*other.seeds}) > 1:
-            return one, other
-    raise UserError(
-        f"no two of {len(compared)} conditions share two seeds: {VARIABLE} names other runs"
-    )
 
 
 def figure(name: str, runs: Tables) -> Shown:
