@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
+from rlhf_lab_analysis.statistics.results import Estimate
 
 MISSING = "–"  # noqa: RUF001
 
@@ -18,24 +18,17 @@ def fixed(value: float, digits: int) -> str:
 
 
 def number_text(value: float) -> str:
-    """Whole numbers as they are, three decimals for what is below 1, else four digits."""
+    """Whole numbers as they are, else four digits, but three decimals below 1."""
     if not math.isfinite(value):
         return MISSING if math.isnan(value) else str(value)
     if value and float(value).is_integer() and abs(value) < 1e9:
         return str(int(value))
-    if value == 0 or 1e-3 <= abs(value) < 1:
-        return f"{value:.3f}"
-    return f"{value:.4g}"
+    if value and abs(value) < 1e-3:
+        return f"{value:.4g}"
+    return f"{value:.3f}" if abs(value) < 1 else f"{value:#.4g}".removesuffix(".")
 
 
 def estimate_text(estimate: Estimate) -> str:
     """Such as 0.512 [0.431, 0.604]."""
     point, low, high = map(number_text, (estimate.point, estimate.low, estimate.high))
     return f"{point} [{low}, {high}]"
-
-
-def interval_text(options: Options, of_shares: bool = False) -> str:
-    """of_shares: whether some numbers may be shares, whose t intervals are made on log odds."""
-    is_changed = of_shares and options.method is Method.t
-    text = f"{options.text} interval over seeds"
-    return f"{text}, which is made on log odds for shares" if is_changed else text

@@ -28,8 +28,7 @@ from rlhf_lab_analysis.comparison.registry.definitions import Registry, read_reg
 from rlhf_lab_analysis.comparison.registry.gates import stages_of
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.publication_tables.conditions import Conditions
-from rlhf_lab_analysis.publication_tables.entries import PublicationTable
-from rlhf_lab_analysis.publication_tables.formats import as_markdown
+from rlhf_lab_analysis.publication_tables.formats import PublicationTable, as_markdown
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.publication_tables.results import results
 from rlhf_lab_analysis.statistics.decisions import Verdict

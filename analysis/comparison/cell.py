@@ -209,10 +209,6 @@ class Cell:
         """Whether every run has numbers in a column of `versions` at all of them."""
         return all(column in rows and not rows[column].isna().any() for rows in self.rows.values())
 
-    def title(self, parts: Sequence[str]) -> str:
-        """A short label with the given parts: `ppo N=16`."""
-        return " ".join(part for name in parts if (part := part_label(name, self.parts.get(name))))
-
     def at_the_end(self, seed: int) -> pd.DataFrame:
         """The evaluated versions of a seed, the last one by its evaluation on more prompts if it
         has one: what conditions are compared by at their end."""

@@ -21,7 +21,16 @@ from rlhf_lab.sweeps.sweep_file import RECORD, job_folders, read_record, same_pa
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.conditions import FORK_CHANGES, FORK_PARENT
 from rlhf_lab_analysis.sources.findings import Finding, Kind
-from rlhf_lab_analysis.sources.record import Facts, Reading, Record, Row, Source, as_seed, flat
+from rlhf_lab_analysis.sources.record import (
+    Cell,
+    Facts,
+    Reading,
+    Record,
+    Row,
+    Source,
+    as_seed,
+    flat,
+)
 from rlhf_lab_analysis.sources.starts import kernels_of, precision_of
 
 CONFIG = "config.yaml"
@@ -68,7 +77,9 @@ def record_of(folder: Path, manifest: Mapping[str, Any], root: Path) -> Record:
     """A run's folder as a record."""
     run_id = str(manifest.get("run_id") or folder)
     problems = check_rounds(folder, manifest)
-    rounds = [drop_key(row, ROW_NUMBER) for row in read_rows_of(folder / METRICS, problems)]
+    rounds = read_rows_of(folder / METRICS, problems)
+    for row in rounds:
+        row.pop(ROW_NUMBER, None)
     evals = [
         row
         for path, label in evaluation_files(folder)
@@ -88,7 +99,7 @@ def fork_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     return {FORK_PARENT: fork["parent_id"], FORK_CHANGES: ", ".join(fork_changes(fork))}
 
 
-def read_rows_of(path: Path, problems: list[str]) -> list[Row]:
+def read_rows_of(path: Path, problems: list[str]) -> list[dict[str, Cell]]:
     """The flat rows of a file; none if it is damaged. Damage and a cut line are added to
     `problems`."""
     try:
@@ -110,10 +121,6 @@ def check_rounds(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     path = folder / METRICS
     there = extent_of(path, wanted.size)
     return [] if there == wanted else [f"{path}: {difference(there, wanted)} that the run wrote"]
-
-
-def drop_key(row: Row, name: str) -> Row:
-    return {key: value for key, value in row.items() if key != name}
 
 
 def evaluation_files(folder: Path) -> list[tuple[Path, str]]:

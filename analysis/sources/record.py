@@ -108,9 +108,10 @@ def flat(row: Mapping[str, Any]) -> dict[str, Cell]:
     media and empty values are left out, "NaN" and "Infinity" of JSON are numbers."""
     found: dict[str, Cell] = {}
     for key, value in row.items():
-        # Nearly every value is a plain number: thousands of runs have tens of millions.
-        if type(value) in (float, int):
-            found[key] = cell(value)
+        kind = type(value)
+        # Nearly all values are plain numbers, of which thousands of runs have tens of millions.
+        if kind is float or (kind is int and -EXACT <= value <= EXACT):
+            found[key] = value
         elif not is_media(value):
             found |= {name: cell(one) for name, one in leaves(value, key) if one is not None}
     return found

@@ -3,8 +3,8 @@
 python -m benchmarks.pages.over_optimisation RUNS... [--figure FILE]
       [--docs docs/tldr_nano.md]
 
-As in arXiv:2210.10760 for one proxy and arXiv:2310.02743 for ensembles. `make over-optimisation`
-trains the runs; the figure is one of `rlhf-lab plot`.
+As in arXiv:2210.10760 for one proxy and arXiv:2310.02743 for ensembles.
+`rlhf-lab sweep over_optimisation_nano` trains the runs; the figure is one of `rlhf-lab plot`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def curves_of(cells: Sequence[Cell]) -> Curves:
         if missing := sorted(set(curves[SINGLE]) ^ set(held)):
             raise UserError(
                 f"{name} and {SINGLE} do not have the same seeds (seed {missing[0]}): train "
-                "the missing runs with `make over-optimisation`, or leave their fellows out"
+                "the missing runs with `rlhf-lab sweep over_optimisation_nano`, or leave the "
+                "others of the seed out"
             )
     return curves
 
