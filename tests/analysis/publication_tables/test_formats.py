@@ -17,6 +17,7 @@ from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.markdown import escaped
 from rlhf_lab_analysis.plots.style import Style
 from rlhf_lab_analysis.publication_tables import command
+from rlhf_lab_analysis.publication_tables.command import TABLES, make_tables
 from rlhf_lab_analysis.publication_tables.formats import (
     Entry,
     Measured,
@@ -27,7 +28,6 @@ from rlhf_lab_analysis.publication_tables.formats import (
     latex,
 )
 from rlhf_lab_analysis.publication_tables.options import TableOptions
-from rlhf_lab_analysis.publication_tables.registry import TABLES, make_tables
 from rlhf_lab_analysis.sources.record import Record, Row
 from rlhf_lab_analysis.tables.store import save as save_tables
 from rlhf_lab_analysis.tables.table import Tables
