@@ -18,14 +18,14 @@ def fixed(value: float, digits: int) -> str:
 
 
 def number_text(value: float) -> str:
-    """Whole numbers as they are, three decimals for what is below 1, else four digits."""
+    """Whole numbers as they are, else four digits, but three decimals below 1."""
     if not math.isfinite(value):
         return MISSING if math.isnan(value) else str(value)
     if value and float(value).is_integer() and abs(value) < 1e9:
         return str(int(value))
-    if value == 0 or 1e-3 <= abs(value) < 1:
-        return f"{value:.3f}"
-    return f"{value:.4g}"
+    if value and abs(value) < 1e-3:
+        return f"{value:.4g}"
+    return f"{value:.3f}" if abs(value) < 1 else f"{value:#.4g}".removesuffix(".")
 
 
 def estimate_text(estimate: Estimate) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
@@ -18,6 +19,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.plots.command import selection_of
 from rlhf_lab_analysis.plots.figure import Plot, draw
+from rlhf_lab_analysis.plots.lines import interval
 from rlhf_lab_analysis.plots.panels import Form, Request
 from rlhf_lab_analysis.plots.style import Style, looks, read_style, write
 from tests.support.figure_tables import BY_MODE, EVERY, LADDER, grid
@@ -55,6 +57,12 @@ def test_intervals_take_three_seeds(seeds: tuple[int, ...], has_interval: bool) 
     made = drawn(MODES, seeds=seeds)
     assert means(made)["low"].notna().all() == has_interval
     assert ("no intervals" in made.sentence) != has_interval
+
+
+def test_what_is_never_negative_has_no_negative_end() -> None:
+    y_SP = np.array([[0.0, -0.1], [0.1, -0.1], [2.0, -0.1]])
+    assert interval(y_SP, "kl/sft_k1")[0].tolist() == pytest.approx([0.0, -0.1])
+    assert interval(y_SP, "gold/mean")[0][0] < 0
 
 
 def test_differences_are_of_pairs_of_seeds() -> None:

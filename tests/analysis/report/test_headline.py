@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.questions import answers_of
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.report.headline import Headline, headlines
 from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.tables.table import Tables
 from tests.support.question_records import Made
 from tests.support.table_records import tables
 
@@ -55,3 +59,12 @@ def test_seconds_are_those_of_one_sweep() -> None:
     ahead = Made(mode="async", seconds=8.0, sweep="alone", snapshots=2)
     (only,) = of(slow, alone, ahead, seeds=(3, 3, 3))
     assert only.text == "async is 1.27 times as fast as sync"
+
+
+@pytest.mark.pages
+def test_the_first_line_has_the_number_of_the_benchmarks_page(kept_benchmark: Tables) -> None:
+    selection = cells(kept_benchmark.only(sweep="sync_async_nano", model="nano_s"))
+    first, *_ = headlines(selection, answers_of(selection, Criteria()), Criteria())
+    page = (Path(__file__).parents[3] / "docs" / "benchmark.md").read_text().replace("\\", "")
+    assert first.text.startswith("async is ")
+    assert first.interval in page
