@@ -70,8 +70,8 @@ def table_of(
     options: TableOptions,
     timed: Sequence[Cell],
 ) -> list[PublicationTable]:
-    """Means over seeds. rows: what identifies them, and the scores of each metric, empty where a run
-    has none. timed: conditions whose seconds are compared. None without rows."""
+    """Means over seeds. rows: what identifies them, and the scores of each metric, empty where a
+    run has none. timed: conditions whose seconds are compared. None without rows."""
     notes, made = Notes(), list[Row]()
     for named, scores in rows:
         seeds = {seed for found in scores for seed in found}
