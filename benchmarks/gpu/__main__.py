@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.gpu import page
-from benchmarks.gpu.findings import Refused
+from benchmarks.gpu.findings import Refused, Setting
 from benchmarks.gpu.sections import NAMES, chosen
 from benchmarks.gpu.supervise import Plan, rows_of, run_all, say
 from benchmarks.gpu.wheels import unpack
 
-HAS_GPU = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+HAS_GPU = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 3)"
 
 
 def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -41,12 +41,14 @@ def check(given: argparse.Namespace) -> bool:
     """Run the sections and write the page; whether nothing failed."""
     sections, device = chosen(given.sections), given.device
     if device == "auto":
-        has_none = subprocess.run([sys.executable, "-c", HAS_GPU]).returncode
-        device = "cpu" if has_none else "cuda"
+        code = subprocess.run([sys.executable, "-c", HAS_GPU]).returncode
+        if code not in (0, 3):
+            raise Refused("this Python cannot import torch: use the one that can")
+        device = "cpu" if code else "cuda"
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as scratch:
         path = unpack(given.wheels, Path(scratch, "site"))
-        is_small = given.small or device == "cpu"
-        plan = Plan(sections, device, is_small, given.out, Path(scratch), path)
+        setting = Setting(device, given.small or device == "cpu", scratch)
+        plan = Plan(sections, setting, given.out, path)
         is_well = run_all(plan)
     counts = Counter(row["verdict"] for row in rows_of(plan.results) if "verdict" in row)
     say(f"{dict(counts)}: {plan.results}")

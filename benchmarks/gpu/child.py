@@ -1,9 +1,9 @@
-"""One section in a process: python -m benchmarks.gpu.child NUMBER ..."""
+"""One section in a process: python -m benchmarks.gpu.child SECTION RESULTS SETTING."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
+import json
 import os
 import platform
 import shutil
@@ -51,25 +51,19 @@ def facts(device: str) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Append a line of JSON for each finding to a file, as it is found."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("section")
-    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--scratch", required=True)
-    parser.add_argument("--results", type=Path, required=True)
-    given = parser.parse_args(arguments)
-    (section,) = chosen(given.section)
-    append(given.results, section, {"facts": facts(given.device)})
-    if given.device == "cpu":
+    """Append a line of JSON for each finding to a file, as it is found. arguments: the section, the
+    file, and the setting as JSON."""
+    name, path, given = sys.argv[1:] if arguments is None else arguments
+    (section,), results, setting = chosen(name), Path(path), Setting(**json.loads(given))
+    append(results, section, {"facts": facts(setting.device)})
+    if not setting.is_cuda:
         import torch
 
         torch.set_num_threads(1)  # of models so small, more threads only wait for each other
-    setting = Setting(given.device, given.small, given.scratch)
     module = importlib.import_module(f"benchmarks.gpu.{section.name}")
     findings: Iterable[Finding] = module.measure(setting)
     for finding in findings:
-        append(given.results, section, asdict(finding))
+        append(results, section, asdict(finding))
     return 0
 
 

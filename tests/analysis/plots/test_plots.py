@@ -90,6 +90,18 @@ def test_each_value_of_a_ladder_and_of_a_heat_map_has_a_tick(form: Form) -> None
     assert [text.get_text() for text in axes.get_xticklabels()] == [f"{rate:g}" for rate in rates]
 
 
+def test_sync_without_staleness_is_the_baseline_of_every_staleness() -> None:
+    stale = [{"mode": "lagged", "max_staleness": s} for s in (1, 4)]
+    made = means(drawn([MODES[0], *stale], diff="mode=sync", form=Form.ends, y=["win_rate"]))
+    assert [name.split()[0] for name in made["condition"]] == ["lagged", "lagged"]
+    by_letter, by_key = (
+        drawn(LADDER, diff=diff, form=Form.ends, y=["win_rate"])
+        for diff in ("N=1", "updates_per_round=1")
+    )
+    assert means(by_letter)["y"].equals(means(by_key)["y"])
+    assert by_letter.sentence == by_key.sentence
+
+
 def test_seeds_that_only_one_condition_has_are_in_no_difference() -> None:
     one, other = grid(MODES[:1], (1, 2, 3)), grid(MODES[1:], (2, 3, 4))
     both = pd.concat([one.runs, other.runs])

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from benchmarks.gpu import __main__ as program
-from benchmarks.gpu import page, sections, supervise, wheels
-from benchmarks.gpu.findings import Finding, Refused, Verdict, info, judged
+from benchmarks.gpu import page, sections, supervise
+from benchmarks.gpu.findings import Finding, Refused, Setting, Verdict, info, judged
 from benchmarks.gpu.generation import judged_gap
 from benchmarks.gpu.sections import SECTIONS, Section, chosen
 from tests.support.bare_machine import bare_python, files_of, needed
@@ -135,7 +135,8 @@ def test_sections_are_numbered_from_0() -> None:
 
 
 def plan_for(tmp_path: Path, *these: Section) -> supervise.Plan:
-    return supervise.Plan(these, "cpu", True, tmp_path / "out", tmp_path / "scratch", [])
+    setting = Setting("cpu", True, str(tmp_path / "scratch"))
+    return supervise.Plan(these, setting, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -239,11 +240,11 @@ def test_a_page_without_markers_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_torch_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(wheels, "GIVEN", ("no_such_module",))
-    with pytest.raises(Refused, match="has no no_such_module: use the one that has torch"):
-        wheels.unpack("", tmp_path)
+    monkeypatch.setattr(program, "HAS_GPU", "import no_such_module")
+    assert program.main(["--sections", "machine", "--out", str(tmp_path)]) == 2
+    assert "cannot import torch: use the one that can" in capsys.readouterr().err
 
 
 def test_what_is_chosen_wrongly_is_refused_in_one_line(
