@@ -112,7 +112,7 @@ function marks(layer, scale, { x, y }, group) {
   const step = Math.max(1, Math.ceil(x.length / 12));
   x.forEach((value, n) => {
     if (n % step && n !== x.length - 1) return;
-    const turn = group.marker === "X" || group.marker === "*" ? " rotate(45)" : "";
+    const turn = group.marker === "X" ? " rotate(45)" : "";
     draw(layer, "path", { class: "mark", d: markPath(group.marker, 3.2),
       transform: `translate(${spot(scale, value, y[n])})${turn}` });
   });
