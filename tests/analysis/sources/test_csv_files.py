@@ -138,8 +138,7 @@ def test_a_path_is_read_as_what_it_holds(tmp_path: Path) -> None:
     held = read_source(str(tmp_path))
     assert [one.run for one in held.records] == ["r1"]
     assert [(one.kind, one.place) for one in held.findings] == [(Kind.unread, str(tmp_path))]
-    (tmp_path / "orb/t.parquet").touch()
-    (tmp_path / "orb/t.findings.parquet").touch()
+    (tmp_path / "orb/events.out.tfevents.1").touch()
     with pytest.raises(UserError, match="can be read in several ways: pass one or more of orb:"):
         read_source(str(tmp_path / "orb"))
     named = [f"{kind}:{tmp_path}" for kind in ("folder", "orb")]
