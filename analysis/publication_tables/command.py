@@ -97,9 +97,12 @@ def run(chosen: argparse.Namespace, console: Console) -> None:
     with console.phase("making the tables"):
         found = make_tables(wanted, tables, options)
     for table in found:
-        endings = listed(path.suffix[1:] for path in save(table, chosen.out))
-        rows = counted(len(table.rows), "row")
-        console.print(f"wrote {chosen.out / table.name} ({endings}): {rows}")
+        if table.rows:
+            endings = listed(path.suffix[1:] for path in save(table, chosen.out))
+            rows = counted(len(table.rows), "row")
+            console.print(f"wrote {chosen.out / table.name} ({endings}): {rows}")
+        else:
+            console.print(f"{table.name}: not written, since it has no row")
         for note in first_few(table.notes, "notes"):
             console.print(f"  {printable(note)}")
     for name in wanted:

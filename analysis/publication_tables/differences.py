@@ -35,8 +35,7 @@ def differences(_: Tables, conditions: Conditions, options: TableOptions) -> lis
     synchronous ones are table 6 of arXiv:2410.18252."""
     found, notes = conditions.pairs(options.baseline)
     metrics = options.metrics_of([cell for pair in found for cell in pair]) if found else []
-    tables = (table_of(metric, conditions, found, options, notes) for metric in metrics)
-    return [table for table in tables if table.rows]
+    return [table_of(metric, conditions, found, options, notes) for metric in metrics]
 
 
 def table_of(

@@ -39,12 +39,12 @@ def run_list(tables: Tables, conditions: Conditions, _: TableOptions) -> list[Pu
         tuple(entry(name, value) for name, value in zip(COLUMNS, row, strict=True))
         for row in runs.itertuples(index=False)
     )
-    lines = [f"{kind} {number} times" for kind, number in kinds.get("", Counter()).items()]
     caption = (
         f"{counted(len(rows), 'run')}, of which {len(names)} count in comparisons. Seconds and "
         "device-hours are of the whole run, evaluation left out."
     )
-    notes = (*conditions.selection.left_out, *lines)
+    of_none = [one.line for one in tables.findings if not one.run]
+    notes = (*conditions.selection.left_out, *of_none)
     return [PublicationTable("runs", caption, tuple(map(head, COLUMNS)), rows, notes)]
 
 

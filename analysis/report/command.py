@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.report.make import Options, html, size_text
 from rlhf_lab_analysis.tables.gather import gather
@@ -46,5 +46,5 @@ def run(given: argparse.Namespace, console: Console) -> None:
     given.out.write_text(text, encoding="utf-8")
     console.print(size_text(tables))
     if tables.findings:
-        console.print(f"{len(tables.findings)} findings, which the page lists")
+        console.print(f"{counted(len(tables.findings), 'finding')}, listed on the page")
     console.print(f"wrote {given.out} ({len(text.encode()) / 1e6:.2f} MB)")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab_analysis.sources.findings import Finding
 from rlhf_lab_analysis.tables.table import Tables
 
@@ -24,7 +24,7 @@ def show(tables: Tables, console: Console) -> None:
     if not tables.findings:
         console.print("no findings")
         return
-    console.print(f"{len(tables.findings)} findings:")
+    console.print(f"{counted(len(tables.findings), 'finding')}:")
     for line in finding_lines(tables.findings):
         console.print(printable(line))
 
