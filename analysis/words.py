@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rlhf_lab_analysis.comparison.cell import part_label
 from rlhf_lab_analysis.comparison.families import NANO
+from rlhf_lab_analysis.sources.conditions import LETTERS
 
 WIN_RATE, GOLD, PROXY, KL = "gold/win_rate", "gold/mean", "proxy/mean", "kl/sft_k1"
 # Measures of how far a policy is from SFT, any of which figures can have as their axis of drift.
@@ -177,3 +177,12 @@ def setting_text(key: str, value: Any) -> str:
     if value is None or value is False:
         return PHRASES.get(name, ("", {}))[1].get("none", f"no {key}")
     return setting_phrase(name, str(value)) or part_label(key, value) or f"no {key}"
+
+
+def part_label(name: str, value: Any) -> str:
+    """A part as a word of a label: `N=4`, `sync`; nothing for none."""
+    if value is None or (name == "correction" and value == "none"):
+        return ""
+    if name in LETTERS:
+        return f"{LETTERS[name]}={value}"
+    return f"{name}={value}" if "." in name else str(value)

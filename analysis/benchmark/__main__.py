@@ -16,9 +16,10 @@ from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab_analysis.benchmark.kept import (
+    COLLAPSES,
     TABLES,
     load_benchmark,
-    load_collapses,
+    load_beside,
     save_benchmark,
 )
 from rlhf_lab_analysis.benchmark.page import judge, pages
@@ -46,7 +47,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
     if given.runs:
         save_benchmark(given.runs, given.tables)
     if given.cost:
-        collapses = load_collapses(given.tables)
+        collapses = load_beside(given.tables.with_name(COLLAPSES.name))
         kept = [load_benchmark(given.tables), *([collapses] if collapses else [])]
         for line in cost_lines(*map(cells, kept)):
             console.print(line)

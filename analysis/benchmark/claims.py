@@ -42,7 +42,8 @@ def run(given: argparse.Namespace, console: Console) -> None:
     without = []
     for found in answers.judged:
         file, name = found.registry.file, found.registry.path.name
-        rows = [row_of(one) for one in found.decided if given.only in one.claim.name]
+        shown = [one for one in found.decided if given.only in one.claim.name]
+        rows = [[one.claim.name, *row_of(one)] for one in shown]
         if not rows and not given.only:
             without.append(name)
             continue
@@ -61,17 +62,10 @@ def run(given: argparse.Namespace, console: Console) -> None:
 
 
 def row_of(one: Decision) -> list[str]:
-    """The effect with its interval, then the verdict."""
+    """The setting, the effect with its interval, then the verdict: COLUMNS after the claim."""
     made = one.answer
-    return [
-        one.claim.name,
-        made.setting,
-        made.evidence,
-        str(made.verdict),
-        one.family,
-        one.expected,
-        made.runs,
-    ]
+    verdict = str(made.verdict)
+    return [made.setting, made.evidence, verdict, one.family, one.expected, made.runs]
 
 
 def verdicts_text(every: Sequence[Decision]) -> str:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
-
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.definitions import read_registries
@@ -22,7 +17,7 @@ from rlhf_lab_analysis.tables.compact import compact, without_paths
 from rlhf_lab_analysis.tables.frames import OWN
 from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.readers import read_sources
-from rlhf_lab_analysis.tables.store import PACKED, files, save
+from rlhf_lab_analysis.tables.store import save
 from rlhf_lab_analysis.tables.table import Tables, make_tables
 
 TABLES = Path(__file__).parent / "tables.parquet"
@@ -62,9 +57,6 @@ DERIVED_OF_RUNS = ("x/", "last/", "final/")
 # are random, which nothing makes smaller.
 SECONDS = ("seconds/", "timing/seconds")
 DIGITS_OF_SECONDS = 3
-# Of numbers with many digits a dictionary takes more room than the numbers.
-DICTIONARY = "RLE_DICTIONARY"
-ENCODINGS = (DICTIONARY, "PLAIN", "BYTE_STREAM_SPLIT")
 
 
 def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
@@ -93,13 +85,11 @@ def save_benchmark(sources: Sequence[str], path: Path = TABLES) -> Tables:
             "their sweep (make sweep), or leave them out of the sources"
         )
     stopped = stopped_by_gates(cells(tables))
-    good, weak = (
-        of_runs(tables, tables.runs["run"].isin(stopped) == is_weak) for is_weak in (False, True)
-    )
-    save_small(good, path)
-    if len(weak.runs):
-        save_small(weak, weak_of(path))
-    return good
+    good = [run for run in tables.runs["run"] if run not in stopped]
+    save_small(tables.only(run=good), path)
+    if stopped:
+        save_small(tables.only(run=[*stopped]), weak_of(path))
+    return tables.only(run=good)
 
 
 def stopped_by_gates(selection: Selection) -> set[str]:
@@ -114,19 +104,9 @@ def stopped_by_gates(selection: Selection) -> set[str]:
     return before - after
 
 
-def of_runs(tables: Tables, is_kept: pd.Series[bool]) -> Tables:
-    """The tables of some of their runs."""
-    names = tables.runs.loc[is_kept, "run"]
-    points, versions, runs = (
-        frame[frame["run"].isin(names)].reset_index(drop=True)
-        for frame in (tables.points, tables.versions, tables.runs)
-    )
-    return replace(tables, points=points, versions=versions, runs=runs)
-
-
 def save_small(tables: Tables, path: Path) -> None:
-    """Save tables without what reading makes anew, each column in its smallest encoding: as they
-    are read they have the same numbers, to the bit."""
+    """Save tables without what reading makes anew: as they are read they have the same numbers, to
+    the bit."""
     derived = [name for name in tables.runs if name.startswith(DERIVED_OF_RUNS)]
     own = replace(
         tables,
@@ -135,30 +115,6 @@ def save_small(tables: Tables, path: Path) -> None:
         runs=tables.runs.drop(columns=derived),
     )
     save(own, path)
-    for place in files(path).values():
-        pack(place)
-
-
-def pack(path: Path) -> None:
-    """Write a Parquet file anew, with the smallest encoding of each column of measured numbers."""
-    table = pq.read_table(path)
-    numbers = [one.name for one in table.schema if pa.types.is_floating(one.type)]
-    smallest = {name: min(ENCODINGS, key=lambda way: size(table, {name: way})) for name in numbers}
-    write(table, path, smallest)
-
-
-def size(table: pa.Table, encodings: Mapping[str, str]) -> int:
-    """The bytes of these columns."""
-    place = BytesIO()
-    write(table.select([*encodings]), place, encodings)
-    return place.tell()
-
-
-def write(table: pa.Table, place: Path | BytesIO, encodings: Mapping[str, str]) -> None:
-    """encodings: of columns; the others have a dictionary."""
-    chosen = {name: way for name, way in encodings.items() if way != DICTIONARY}
-    others = [name for name in table.column_names if name not in chosen]
-    pq.write_table(table, place, use_dictionary=others, column_encoding=chosen, **PACKED)
 
 
 def small(record: Record, course: Sequence[str]) -> Record:
@@ -191,22 +147,11 @@ def weak_of(path: Path) -> Path:
     return path.with_name(f"weak_{path.name}")
 
 
-def collapses_of(path: Path) -> Path:
-    """Where the runs are kept, beside these tables, that were made to collapse."""
-    return path.with_name(COLLAPSES.name)
-
-
 def load_benchmark(path: Path = TABLES) -> Tables:
     """The benchmark's tables, of the runs that pass the gates."""
     return gather([str(path)])
 
 
-def load_collapses(path: Path = TABLES) -> Tables | None:
-    """The runs that were made to collapse, kept beside these tables; None if there are none."""
-    kept = collapses_of(path)
-    return gather([str(kept)]) if kept.is_file() else None
-
-
-def load_weak(path: Path = TABLES) -> Tables | None:
-    """The tables of the runs that do not; None if there are none."""
-    return gather([str(weak_of(path))]) if weak_of(path).is_file() else None
+def load_beside(path: Path) -> Tables | None:
+    """Tables that may not be there: of COLLAPSES, or `weak_of` runs."""
+    return gather([str(path)]) if path.is_file() else None

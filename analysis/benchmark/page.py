@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlhf_lab_analysis.benchmark.claims import open_lines, verdicts_text
+from rlhf_lab_analysis.benchmark.claims import COLUMNS, open_lines, row_of, verdicts_text
 from rlhf_lab_analysis.benchmark.crossed import HEAD as CROSSED_HEAD
 from rlhf_lab_analysis.benchmark.crossed import crossed_rows
 from rlhf_lab_analysis.benchmark.kept import (
+    COLLAPSES,
     TABLES,
-    collapses_of,
     load_benchmark,
-    load_collapses,
-    load_weak,
+    load_beside,
+    weak_of,
 )
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import (
@@ -34,7 +34,7 @@ from rlhf_lab_analysis.publication_tables.results import results
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.table import Tables
 
-HEAD = ("claim", "setting", "effect", "verdict", "source", "interval", "expected", "runs")
+HEAD = (*COLUMNS, "source")
 NONE = Selection((), ())
 
 
@@ -60,8 +60,9 @@ class Judged:
 
 def judge(path: Path = TABLES) -> Judged:
     """Decide all claims on the tables that are kept at a path."""
-    tables, collapses = load_benchmark(path), load_collapses(path)
-    weak = [one for one in (load_weak(path), load_weak(collapses_of(path))) if one]
+    beside = path.with_name(COLLAPSES.name)
+    tables, collapses = load_benchmark(path), load_beside(beside)
+    weak = [one for one in map(load_beside, map(weak_of, (path, beside))) if one]
     selection, fallen = cells(tables), cells(collapses) if collapses else NONE
     together = Selection(selection.cells + fallen.cells, selection.left_out + fallen.left_out)
     registries = [one for one in read_registries() if not one.is_general]
@@ -84,7 +85,8 @@ def verdicts(judged: Judged) -> Iterator[str]:
     yield from (about(judged), "")
     yield from ('<div class="searchable" markdown>', "")
     for question in dict.fromkeys(one.claim.question for one in decided):
-        rows = tuple(row(one) for one in decided if one.claim.question == question)
+        own = [one for one in decided if one.claim.question == question]
+        rows = tuple((one.answer.claim, *row_of(one), one.answer.source) for one in own)
         yield from (f"## {question}", "", *markdown(HEAD, rows), "")
     yield from ("</div>", "")
     if rows := crossed_rows(judged.found, judged.selection, Criteria()):
@@ -133,21 +135,6 @@ def result_lines(tables: Tables, selection: Selection) -> list[str]:
 
 def markdown(head: Sequence[str], rows: tuple[tuple[str, ...], ...]) -> list[str]:
     return as_markdown(PublicationTable("verdicts", "", tuple(head), rows)).splitlines()
-
-
-def row(one: Decision) -> tuple[str, ...]:
-    """The row of a claim in a setting."""
-    made = one.answer
-    return (
-        made.claim,
-        made.setting,
-        made.evidence,
-        str(made.verdict),
-        made.source,
-        one.family,
-        one.expected,
-        made.runs,
-    )
 
 
 def distinct_text(selection: Selection) -> str:

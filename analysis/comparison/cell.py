@@ -14,12 +14,12 @@ import pandas as pd
 
 from rlhf_lab.runs.former_names import ADDED, without_unused
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.sources.conditions import LETTERS
 from rlhf_lab_analysis.sources.record import look_up
 from rlhf_lab_analysis.statistics.curves import RunCurve, curve_of
 from rlhf_lab_analysis.tables.differing import JUDGED
 from rlhf_lab_analysis.tables.group_checks import compared_settings
 
+STAGES = ("stage/sft_loss", "stage/proxy_accuracy")
 Key: TypeAlias = tuple[str, str, str]
 Seeds: TypeAlias = tuple[int, int]
 Training: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
@@ -35,6 +35,12 @@ class Member:
     versions: pd.DataFrame
     points: pd.DataFrame
     final: pd.DataFrame | None = None
+
+    @cached_property
+    def stages(self) -> dict[str, float]:
+        """What evaluations recorded of the stages that the run began with."""
+        known = {key: self.versions[key].dropna() for key in STAGES if key in self.versions}
+        return {key: float(column.iloc[0]) for key, column in known.items() if len(column)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,11 +176,6 @@ class Cell:
         """
         return {seed: self._numbers(seed, metric, at_end=True)[-1] for seed in self.seeds}
 
-    def ways_end(self, metric: str) -> dict[int, float]:
-        """The metric of the last evaluated version on the prompts of those before it, by seed: what
-        goes with `starts` and `paths`."""
-        return {seed: self._numbers(seed, metric)[-1] for seed in self.seeds}
-
     def starts(self, metric: str) -> dict[int, float]:
         """The metric of version 0, which is SFT, by seed."""
         return {seed: self._numbers(seed, metric)[0] for seed in self.seeds}
@@ -263,12 +264,3 @@ def mean_of(frames: Sequence[pd.DataFrame], key: str = "") -> pd.DataFrame:
         values = [frame[name] for frame in aligned if name in frame]
         first[name] = sum(values) / len(values)
     return first.reset_index(drop=True)
-
-
-def part_label(name: str, value: Any) -> str:
-    """A part as a word of a label: `N=4`, `sync`; nothing for none."""
-    if value is None or (name == "correction" and value == "none"):
-        return ""
-    if name in LETTERS:
-        return f"{LETTERS[name]}={value}"
-    return f"{name}={value}" if "." in name else str(value)

@@ -31,21 +31,6 @@ class Selection:
         """The cells whose parts, sweep, env or condition have these values (or one of a list)."""
         return Selection(tuple(c for c in self.cells if holds(c, wanted)), self.left_out)
 
-    def one(self, **wanted: Any) -> Cell | None:
-        """The cell that has these values, None if there is none.
-
-        Raises UserError if several have them.
-        """
-        found = self.only(**wanted).cells
-        if len(found) > 1:
-            names = "; ".join(f"{cell.sweep}: {cell.condition}" for cell in found)
-            raise UserError(f"{len(found)} conditions have {wanted}, but one is compared: {names}")
-        return found[0] if found else None
-
-    def values(self, part: str) -> list[Any]:
-        """The values of a part in these cells, in order."""
-        return sorted({cell.parts[part] for cell in self.cells if cell.parts.get(part) is not None})
-
 
 def cells(tables: Tables, unjudged: bool = False, unfinished: bool = False) -> Selection:
     """The conditions of these tables with the runs that count. unjudged: runs without a judged

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_float_dtype
 
 from rlhf_lab.runs.reading import Unreadable, parsing
 from rlhf_lab.types.errors import UserError
@@ -53,7 +54,10 @@ def save(tables: Tables, path: Path) -> list[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     for name, frame in {**frames, "findings": findings.astype(str)}.items():
         if path.suffix == ".parquet":
-            frame.to_parquet(places[name], engine="pyarrow", index=False, **PACKED)
+            # Of numbers with many digits a dictionary takes more room than the numbers.
+            texts = [column for column in frame if not is_float_dtype(frame[column])]
+            options = {**PACKED, "use_dictionary": texts}
+            frame.to_parquet(places[name], engine="pyarrow", index=False, **options)
         else:
             frame.to_csv(places[name], index=False)
     return list(places.values())

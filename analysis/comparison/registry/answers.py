@@ -81,13 +81,11 @@ class Answer:
 @dataclass(frozen=True)
 class Unanswered:
     """A question that these runs cannot answer, and which runs it takes. reason: what these runs
-    lack. compared: conditions that differ as the question needs, the baseline first, but have too
-    few seeds or evaluations for an answer."""
+    lack."""
 
     question: str
     needs: str
-    reason: str = ""
-    compared: tuple[tuple[Cell, ...], ...] = ()
+    reason: str
 
 
 def setting_of(cells: Sequence[Cell]) -> str:

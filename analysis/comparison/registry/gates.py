@@ -8,11 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rlhf_lab.runs.trackers.console import counted
-from rlhf_lab_analysis.comparison.cell import Cell, Member, Seeds
+from rlhf_lab_analysis.comparison.cell import STAGES, Cell, Member, Seeds
 from rlhf_lab_analysis.comparison.registry.definitions import Registry
 from rlhf_lab_analysis.comparison.selection import Selection
-
-QUALITY = ("stage/sft_loss", "stage/proxy_accuracy")
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Stage:
 
     @property
     def row(self) -> tuple[str, ...]:
-        numbers = [f"{self.numbers[key]:.3f}" if key in self.numbers else "" for key in QUALITY]
+        numbers = [f"{self.numbers[key]:.3f}" if key in self.numbers else "" for key in STAGES]
         passed = "yes" if self.is_good else "no"
         return self.task, self.model, str(self.seed), *numbers, passed, str(self.runs)
 
@@ -38,12 +36,12 @@ def stages_of(registry: Registry, selection: Selection) -> Iterator[Stage]:
     found: dict[tuple[str, str, int], list[tuple[Cell, Member]]] = {}
     for cell in selection.cells:
         for seeds, member in cell.members.items():
-            if qualities(member):
+            if member.stages:
                 key = (str(cell.parts["task"]), str(cell.parts["model"]), stage_of(seeds))
                 found.setdefault(key, []).append((cell, member))
     for (task, model, seed), runs in sorted(found.items(), key=lambda one: one[0]):
         is_good = not failing(registry, *runs[0])
-        yield Stage(task, model, seed, qualities(runs[0][1]), is_good, len(runs))
+        yield Stage(task, model, seed, runs[0][1].stages, is_good, len(runs))
 
 
 def gated(registry: Registry, selection: Selection) -> tuple[Selection, list[str]]:
@@ -66,7 +64,7 @@ def gated(registry: Registry, selection: Selection) -> tuple[Selection, list[str
 
 def failing(registry: Registry, cell: Cell, member: Member) -> list[str]:
     """The gates of its task that a run does not pass."""
-    gates, numbers = registry.gates.get(str(cell.parts["task"]), {}), qualities(member)
+    gates, numbers = registry.gates.get(str(cell.parts["task"]), {}), member.stages
     return [
         f"{key} is {numbers[key]:.3f}, and "
         + " and ".join(f"at {name} {value:g}" for name, value in gate.items())
@@ -75,12 +73,6 @@ def failing(registry: Registry, cell: Cell, member: Member) -> list[str]:
         if key in numbers
         and not gate.get("least", -math.inf) <= numbers[key] <= gate.get("most", math.inf)
     ]
-
-
-def qualities(member: Member) -> dict[str, float]:
-    """What evaluations recorded of the stages of a run."""
-    known = {key: member.versions[key].dropna() for key in QUALITY if key in member.versions}
-    return {key: float(column.iloc[0]) for key, column in known.items() if len(column)}
 
 
 def stage_of(seeds: Seeds) -> int:

@@ -17,7 +17,7 @@ from rlhf_lab_analysis.comparison.stable_rates import slope_estimate, times_of, 
 from rlhf_lab_analysis.statistics.contrasts import seeds_to_pair
 from rlhf_lab_analysis.statistics.curves import areas, common_range, curve_of, values_on_grid
 from rlhf_lab_analysis.statistics.results import Estimate, Options
-from rlhf_lab_analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, GOLD, VIRTUAL, WALL
+from rlhf_lab_analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, GOLD, UPDATES, VIRTUAL, WALL
 
 Effects: TypeAlias = dict[int, float]
 OfOne: TypeAlias = Callable[[Cell, Criteria], Effects]
@@ -89,16 +89,17 @@ def minus(first: Mapping[int, float], second: Mapping[int, float]) -> Effects:
 
 def gain(cell: Cell, criteria: Criteria) -> Effects:
     """The last version's quality less that of version 0, which is SFT, on the same prompts."""
-    return minus(cell.ways_end(criteria.quality), cell.starts(criteria.quality))
+    paths = cell.paths(UPDATES, criteria.quality)
+    return {seed: ys[-1] - ys[0] for seed, (_, ys) in paths.items()}
 
 
 def on_average(cell: Cell, other: Cell, criteria: Criteria) -> Effects:
     """The area under a run's curve over updates, divided by their number, from versions of as many
     updates as the other has some: a finer curve would be another measure. A run with fewer than
     two of these is left out."""
-    theirs = {x for xs, _ in other.paths("x/updates", criteria.quality).values() for x in xs}
+    theirs = {x for xs, _ in other.paths(UPDATES, criteria.quality).values() for x in xs}
     found = {}
-    for seed, (xs, ys) in cell.paths("x/updates", criteria.quality).items():
+    for seed, (xs, ys) in cell.paths(UPDATES, criteria.quality).items():
         shared = [(x, y) for x, y in zip(xs, ys, strict=True) if x in theirs]
         if len(shared) > 1:
             x, y = zip(*shared, strict=True)
@@ -113,7 +114,7 @@ def over_updates(after: Cell, before: Cell, criteria: Criteria) -> Effects:
 
 def after_a_quarter(cell: Cell, criteria: Criteria) -> Effects:
     """Quality after a quarter of the updates, of runs with a version of that time."""
-    paths = cell.paths("x/updates", criteria.quality)
+    paths = cell.paths(UPDATES, criteria.quality)
     return {
         seed: ys[xs.index(xs[-1] / QUARTER)]
         for seed, (xs, ys) in paths.items()

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 
-from rlhf_lab_analysis.comparison.cell import Cell
+from rlhf_lab_analysis.comparison.cell import Cell, Training
 from rlhf_lab_analysis.comparison.families import keys_of, order, value_of
 from rlhf_lab_analysis.comparison.names import naming
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria, Unanswered
@@ -48,21 +48,20 @@ class Question:
         making = ", ".join(dict.fromkeys(claim.making for claim in self.claims))
         return f"runs that differ in {keys}: {making}"
 
-    def open(self, selection: Selection, criteria: Criteria, idle: Sequence[str]) -> Unanswered:
-        """Why these conditions give no answer, and the comparisons that lack seeds alone. idle:
-        lines on what differs in nothing."""
-        every = [cells for claim in self.claims for cells in compared(claim, selection)]
-        found = list({frozenset(cells): cells for cells in reversed(every)}.values())[::-1]
+    def compared(self, selection: Selection) -> list[tuple[Cell, ...]]:
+        """The conditions that differ as it needs, whatever their seeds."""
+        return [cells for claim in self.claims for cells in compared(claim, selection)]
+
+    def reason(self, selection: Selection, criteria: Criteria, idle: Sequence[str]) -> str:
+        """Why these conditions give no answer. idle: lines on what differs in nothing."""
         starts = tuple(f"not compared: {one.name}, " for one in self.claims)
         if any(line.startswith(starts) for line in idle):
-            reason = "The runs that it compares differ in nothing, so that there is no verdict."
-        elif found:
-            reason = data_reason(found, criteria)
-        elif selection.cells:
-            reason = structure_reason(selection.cells, self.varied)
-        else:
-            reason = "No run counts: the warnings have the reasons."
-        return Unanswered(self.text, self.needs, reason, tuple(found))
+            return "The runs that it compares differ in nothing, so that there is no verdict."
+        if found := self.compared(selection):
+            return data_reason(found, criteria)
+        if selection.cells:
+            return structure_reason(selection.cells, self.varied)
+        return "No run counts: the warnings have the reasons."
 
 
 def option_of(part: str) -> str:
@@ -168,18 +167,19 @@ def answers_of(
     judged += [decide_all(file, usable, criteria, read) for file in files if file.is_general]
     idle = [f"not compared: {line}" for one in judged for line in one.idle]
     answered = {row.answer.question for one in judged for row in one.decided}
-    lacking = [
-        one.open(selection, criteria, idle) for one in questions(files) if one.text not in answered
-    ]
-    # What claims of other questions compare has its verdicts there.
     unanswered = [
-        one
-        for one in lacking
-        if not one.compared
-        or not {cell.training for cells in one.compared for cell in cells} <= read
+        Unanswered(one.text, one.needs, one.reason(selection, criteria, idle))
+        for one in questions(files)
+        if one.text not in answered and not is_elsewhere(one.compared(selection), read)
     ]
     left_out = (*selection.left_out, *reasons, *dict.fromkeys(stopped), *idle)
     return Answers(tuple(judged), tuple(unanswered), left_out)
+
+
+def is_elsewhere(compared: Sequence[Sequence[Cell]], read: Set[Training]) -> bool:
+    """Whether claims of other questions compare all these conditions, so that their verdicts are
+    there."""
+    return bool(compared) and {cell.training for cells in compared for cell in cells} <= read
 
 
 def with_seeds(selection: Selection, criteria: Criteria) -> tuple[Selection, list[str]]:

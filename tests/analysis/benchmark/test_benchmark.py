@@ -19,7 +19,7 @@ from rlhf_lab_analysis.benchmark.kept import (
     COLLAPSES,
     TABLES,
     load_benchmark,
-    load_weak,
+    load_beside,
     weak_of,
 )
 from rlhf_lab_analysis.benchmark.page import Judged, judge, pages
@@ -112,14 +112,14 @@ def test_seconds_are_kept_to_a_millisecond_and_all_else_to_the_bit(tmp_path: Pat
 def test_runs_that_the_gates_stop_are_kept_apart(tmp_path: Path) -> None:
     """The proxy of the second seed is right about too few pairs."""
     tables = tmp_path / "t.parquet"
-    assert load_weak(tables) is None
+    assert load_beside(weak_of(tables)) is None
     for seed, accuracy in ((1, 1.0), (2, 0.0)):
         one = Made().run(seed, HIGH[0])
         evals = [{**row, "stage/proxy_accuracy": accuracy} for row in one.evals]
         changed = replace(one, evals=evals, config={**one.config, "stage_seed": seed})
         made.write_run(tmp_path / "runs" / str(seed), changed)
     assert main([str(tmp_path / "runs"), "--tables", str(tables)]) == 0
-    good, weak = load_benchmark(tables), load_weak(tables)
+    good, weak = load_benchmark(tables), load_beside(weak_of(tables))
     assert weak is not None
     assert [found.runs["stage_seed"].tolist() for found in (good, weak)] == [[1], [2]]
 

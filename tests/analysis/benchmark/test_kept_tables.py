@@ -14,7 +14,7 @@ import yaml
 
 from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.experiment.registry import conf_folder
-from rlhf_lab_analysis.benchmark.kept import COLLAPSES, load_weak
+from rlhf_lab_analysis.benchmark.kept import COLLAPSES, TABLES, load_beside, weak_of
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_claim
 from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registry
@@ -181,7 +181,7 @@ def of_keys(settings: Iterable[tuple[str, str]], keys: set[str]) -> list[tuple[s
 def test_the_gates_stop_the_runs_that_lie_apart_and_no_other(
     whole: Tables, every: Selection
 ) -> None:
-    registry, weak = read_registry(FOLDER / "async_rlhf.yaml"), load_weak()
+    registry, weak = read_registry(FOLDER / "async_rlhf.yaml"), load_beside(weak_of(TABLES))
     assert weak is not None
     assert gated(registry, every)[1] == [] and not gated(registry, cells(weak))[0].cells
     assert not {*whole.runs["run"]} & {*weak.runs["run"]}

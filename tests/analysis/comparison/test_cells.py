@@ -52,8 +52,7 @@ def test_conditions_are_compared_by_the_seeds_that_all_have() -> None:
     fresh = [staged(3, 1), staged(3, 2, win_rate=0.75), staged(4, 1), staged(5, 1)]
     old = [staged(3, 1, 4), staged(4, 2, 4)]
     found = cells(tables(*fresh, *old))
-    one, four = (found.one(updates_per_round=n) for n in (1, 4))
-    assert one and four
+    one, four = (found.only(updates_per_round=n).cells[0] for n in (1, 4))
     ours, theirs = with_common_seeds(one, four)
     assert theirs is four
     assert sorted(ours.members) == [(3, 1), (4, 1), (5, 1)]

@@ -549,3 +549,57 @@ def test_an_algorithm_that_other_sweeps_have_at_another_rate_is_that_of_the_clai
     found = only(decided(tmp_path, runs, **claim))
     assert found.answer.evidence.startswith("ppo less online_dpo: +5.0 ")
     assert found.answer.verdict is Verdict.holds
+
+
+def test_runs_of_a_claims_own_sweeps_decide_it_and_where_there_are_none_those_of_any(
+    tmp_path: Path,
+) -> None:
+    def ladder(sweep: str, loss: Sequence[float]) -> list[Record]:
+        runs = [
+            *Made(sweep=sweep).runs(HIGH),
+            *Made(sweep=sweep, per_round=16).runs(less(HIGH, loss)),
+        ]
+        return [
+            replace(run, run=f"{sweep} {n}", place=f"{sweep}/{n}") for n, run in enumerate(runs)
+        ]
+
+    own = ladder("off_policy_ladder_nano", (0.10, 0.12, 0.08))
+    mine = ladder("mine", (0.01, 0.02, 0.03))
+    assert only(decided(tmp_path, [*mine, *own])).answer.evidence.startswith(
+        "N=16 less N=1: -10.0 "
+    )
+    assert only(decided(tmp_path, mine)).answer.evidence.startswith("N=16 less N=1: -2.0 ")
+    several = {"sweep": ["reward_scale_nano", "off_policy_ladder_nano"]}
+    found = only(decided(tmp_path, [*mine, *own], **several))
+    assert found.answer.evidence.startswith("N=16 less N=1: -10.0 ")
+
+
+def test_a_setting_of_any_level_and_one_of_several_are_named_with_the_effect(
+    tmp_path: Path,
+) -> None:
+    loss = (0.10, 0.12, 0.08)
+    runs = [
+        run
+        for staleness in (1, 2, 4)
+        for run in (
+            *Made(mode="lagged", staleness=staleness).runs(HIGH),
+            *Made(mode="lagged", staleness=staleness, per_round=16).runs(less(HIGH, loss)),
+        )
+    ]
+    every = decided(tmp_path, runs, runs={"mode.max_staleness": "each"})
+    labels = [one.answer.numbers[0].label for one in every.decided]
+    assert labels == [f"N=16 less N=1, S={staleness}" for staleness in (1, 2, 4)]
+    some = decided(tmp_path, runs, runs={"mode.max_staleness": [1, 4]})
+    assert [one.answer.numbers[0].label for one in some.decided] == [labels[0], labels[2]]
+    (one,) = decided(tmp_path, runs, runs={"mode.max_staleness": 4}).decided
+    assert one.answer.numbers[0].label == "N=16 less N=1"
+
+
+def test_measures_after_the_first_are_shown_and_decide_nothing(tmp_path: Path) -> None:
+    runs = rungs(NOTHING, NOTHING, (0.10, 0.12, 0.08))
+    found = only(decided(tmp_path, runs, measure=["quality", "quality_over_updates", "kl"]))
+    first, average, drift = found.answer.numbers
+    # A straight line from 0.4: half of the loss at the end.
+    assert (first.estimate.point, average.estimate.point) == pytest.approx((-0.10, -0.05))
+    assert average.label == "mean over the updates, N=16 less N=1" and drift.unit is Unit.nats
+    assert found.answer.verdict is only(decided(tmp_path, runs)).answer.verdict
