@@ -109,8 +109,8 @@ def named_value(cell: Cell, key: str) -> Any:
         return fork_in_name(cell.condition)
     if key in (SWEEP, CONDITION):
         return getattr(cell, key)
-    if key in cell.parts:
-        return cell.parts[key]
+    if key in FIRST:
+        return cell.parts.get(key)
     text = cell.settings.get(key)
     return text if text is None else number_in(text)
 

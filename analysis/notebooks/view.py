@@ -20,9 +20,9 @@ from rlhf_lab_analysis.markdown import escaped as markdown
 from rlhf_lab_analysis.plots.command import selection_of
 from rlhf_lab_analysis.plots.panels import Form
 from rlhf_lab_analysis.plots.paper import paper_figure
+from rlhf_lab_analysis.publication_tables.command import make_tables
 from rlhf_lab_analysis.publication_tables.formats import as_markdown
 from rlhf_lab_analysis.publication_tables.options import TableOptions
-from rlhf_lab_analysis.publication_tables.registry import make_tables
 from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.table import Tables
 

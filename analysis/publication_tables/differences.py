@@ -26,6 +26,7 @@ from rlhf_lab_analysis.words import WIN_RATE
 
 TESTED = ("difference", "level", "holds together with", "p", "p (corrected)", "verdict")
 RATIO = "times less"
+LOWER_IS_BETTER = ("kl/", "ppl/", "seconds/", "timing/", "loss/")
 
 
 def differences(_: Tables, conditions: Conditions, options: TableOptions) -> list[PublicationTable]:
@@ -113,7 +114,7 @@ def tested(contrast: Contrast, metric: Metric, options: TableOptions, family: Se
     count, level, margin = together * looks, options.interval.level, options.margin_of(metric)
     shows, verdict = Shows.below, "no margin stated"
     if margin is not None:
-        shows, up = Shows.equal, metric.higher_is_better
+        shows, up = Shows.equal, not metric.column.startswith(LOWER_IS_BETTER)
         verdict = equivalence(contrast, margin, level, up, count).text
     found = difference(contrast, options_of(shows, count, level))
     p = p_value(contrast)

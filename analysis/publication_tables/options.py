@@ -26,7 +26,6 @@ from rlhf_lab_analysis.words import (
 # Of which a table has those that any condition has.
 USUAL = (WIN_RATE, ACCURACY, GOLD, PROXY, KL, "ppl/sft_response", WALL)
 SHORT = {**METRICS, **AXES}
-LOWER_IS_BETTER = ("kl/", "ppl/", "seconds/", "timing/", "loss/")
 COST = "x/"
 # Digits after the point: none of what is counted, three of all others.
 DIGITS = {KL: 2, WALL: 1, VIRTUAL: 1, DEVICE_HOURS: 4}
@@ -34,29 +33,13 @@ DIGITS = {KL: 2, WALL: 1, VIRTUAL: 1, DEVICE_HOURS: 4}
 
 @dataclass(frozen=True)
 class Metric:
-    """A column of evaluated versions or of rounds."""
+    """A column of evaluated versions or of rounds. name: in words. digits: after the point."""
 
     column: str
-
-    @property
-    def name(self) -> str:
-        return head(self.column)
-
-    @property
-    def is_share(self) -> bool:
-        return is_share(self.column)
-
-    @property
-    def is_cost(self) -> bool:
-        return self.column.startswith(COST)
-
-    @property
-    def higher_is_better(self) -> bool:
-        return not self.column.startswith(LOWER_IS_BETTER)
-
-    @property
-    def digits(self) -> int:
-        return DIGITS.get(self.column, 0 if self.is_cost else 3)
+    name: str
+    digits: int
+    is_share: bool
+    is_cost: bool
 
     def ends(self, cell: Cell) -> dict[int, float]:
         """The last number of each seed: of the last judged version; of what rounds alone record the
@@ -67,6 +50,12 @@ class Metric:
             return {}
         points = end(cell, "", self.column, self.column).seeds
         return {seed: float(rows["y"].iloc[-1]) for seed, rows in points.items()}
+
+
+def metric_of(name: str) -> Metric:
+    """What is known of a column by its name."""
+    is_cost = name.startswith(COST)
+    return Metric(name, head(name), DIGITS.get(name, 0 if is_cost else 3), is_share(name), is_cost)
 
 
 @dataclass(frozen=True)
@@ -100,4 +89,4 @@ class TableOptions:
         for one that none has."""
         chosen = [column(name, SHORT, cells) for name in self.metrics]
         usual = [name for name in USUAL if any(cell.has(name) for cell in cells)]
-        return [Metric(name) for name in chosen or usual]
+        return [metric_of(name) for name in chosen or usual]

@@ -28,7 +28,7 @@ def results(_: Tables, conditions: Conditions, options: TableOptions) -> list[Pu
     """The last evaluated version of each condition, and what it cost up to there."""
     cells = conditions.cells
     metrics = options.metrics_of(cells) if cells else []
-    rows = {conditions.entries(cell): [one.ends(cell) for one in metrics] for cell in cells}
+    rows = [(conditions.entries(cell), [one.ends(cell) for one in metrics]) for cell in cells]
     what = f"Results at the last evaluated version. {runs_text(cells)}" if cells else ""
     return table_of("results", what, conditions.heads, rows, metrics, options, cells)
 
@@ -42,7 +42,7 @@ def sft(_: Tables, conditions: Conditions, options: TableOptions) -> list[Public
     for cell in cells:
         named = (in_words(task_of(cell)), in_words(str(cell.parts["model"])))
         policies.setdefault(named, []).append(cell)
-    rows = {named: [starts(own, one) for one in metrics] for named, own in policies.items()}
+    rows = [(named, [starts(own, one) for one in metrics]) for named, own in policies.items()]
     what = "SFT policies (version 0); each seed counts once, whatever was trained from it."
     return table_of("sft", what, ("task", "policy"), rows, metrics, options, ())
 
@@ -65,15 +65,15 @@ def table_of(
     name: str,
     what: str,
     heads: tuple[str, ...],
-    rows: Mapping[tuple[str, ...], Sequence[BySeed]],
+    rows: Sequence[tuple[tuple[str, ...], Sequence[BySeed]]],
     metrics: Sequence[Metric],
     options: TableOptions,
     timed: Sequence[Cell],
 ) -> list[PublicationTable]:
-    """Means over seeds. rows: the scores of each metric by what identifies them; empty where a run
-    has none. timed: conditions whose seconds are compared. None without rows."""
+    """Means over seeds. rows: what identifies them, and the scores of each metric, empty where a
+    run has none. timed: conditions whose seconds are compared. None without rows."""
     notes, made = Notes(), list[Row]()
-    for named, scores in rows.items():
+    for named, scores in rows:
         seeds = {seed for found in scores for seed in found}
         numbers = [
             over_seeds(found, named[-1], metric, options.interval.level, notes)

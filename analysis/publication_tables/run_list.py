@@ -10,7 +10,7 @@ import pandas as pd
 from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.publication_tables.conditions import Conditions
 from rlhf_lab_analysis.publication_tables.formats import Entry, Measured, PublicationTable
-from rlhf_lab_analysis.publication_tables.options import Metric, TableOptions
+from rlhf_lab_analysis.publication_tables.options import TableOptions, metric_of
 from rlhf_lab_analysis.tables.table import Tables
 from rlhf_lab_analysis.words import DEVICE_HOURS, WALL, head
 
@@ -57,5 +57,5 @@ def entry(name: str, value: Any) -> Entry:
     if pd.isna(value):
         return None
     if isinstance(value, float):
-        return Measured(value, digits=Metric(name).digits)
+        return Measured(value, digits=metric_of(name).digits)
     return value if isinstance(value, str) else int(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import order
@@ -60,19 +59,19 @@ def columns_of(cells: Sequence[Cell], conditions: Conditions) -> dict[str, list[
 
 def rows_of(columns: Mapping[str, Sequence[Cell]]) -> list[Row]:
     """The settings that matter, or that differ."""
-    settings = [[cell.settings for cell in cells] for cells in columns.values()]
-    keys = {key for found in settings for one in found for key in one}
+    keys = {key for cells in columns.values() for cell in cells for key in cell.settings}
     rows: list[Row] = []
     for key in sorted(keys.difference(LEFT_OUT)):
-        values = [{one.get(key, ABSENT) for one in found} for found in settings]
         texts = [
-            listed(sorted(own, key=lambda text: order(number_in(str(text))))) or ABSENT
-            for own in values
+            values_text({cell.settings.get(key, ABSENT) for cell in cells})
+            for cells in columns.values()
         ]
         if len({*texts}) > 1 or key.startswith(MATTER):
             rows.append((key, *texts))
     return rows
 
 
-def by_size(text: str) -> tuple[bool, float, Any]:
-    return order(number_in(text))
+def values_text(values: set[str]) -> str:
+    """All values of a setting, numbers by size."""
+    ordered: list[str] = sorted(values, key=lambda text: order(number_in(text)))
+    return listed(ordered) or ABSENT

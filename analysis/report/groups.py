@@ -9,13 +9,19 @@ import pandas as pd
 
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import order
-from rlhf_lab_analysis.comparison.names import key_text, name_of, named_value, naming, value_text
+from rlhf_lab_analysis.comparison.names import (
+    Naming,
+    key_text,
+    name_of,
+    named_value,
+    naming,
+    value_text,
+    within_sweeps,
+)
 from rlhf_lab_analysis.plots.style import Look, Style, looks
 from rlhf_lab_analysis.ranges import first_few, listed
 from rlhf_lab_analysis.words import in_words
 
-# What names begin with where conditions of several sweeps differ in it.
-ALWAYS = ("algo", "mode")
 # Keys of a title whose values are named, and values of a key.
 MOST_KEYS, MOST_VALUES = 2, 3
 
@@ -46,23 +52,18 @@ def name_groups(cells: Sequence[Cell]) -> list[Group]:
     """The conditions of each environment and sweep in order, each with its name."""
     found = []
     for env in dict.fromkeys(cell.env for cell in cells):
-        own = [cell for cell in cells if cell.env == env]
-        sweeps = dict.fromkeys(cell.sweep for cell in own)
-        common = ALWAYS if len(sweeps) > 1 else ()
-        first = [key for key in common if len({named_value(cell, key) for cell in own}) > 1]
-        for sweep in sweeps:
-            found += of_sweep([cell for cell in own if cell.sweep == sweep], first, len(sweeps) > 1)
+        sweeps = within_sweeps([cell for cell in cells if cell.env == env])
+        for named in sweeps:
+            found += of_sweep(named, is_one_of_many=len(sweeps) > 1)
     return found
 
 
-def of_sweep(cells: Sequence[Cell], first: Sequence[str], is_one_of_many: bool) -> list[Group]:
-    """The conditions of one environment and sweep. first: keys that each name begins with."""
-    named = naming(cells)
-    keys = list(dict.fromkeys([*first, *named.keys]))
-    names = []
-    for cell in named.cells:
-        sweep = f" ({cell.sweep})" if cell.sweep and is_one_of_many else ""
-        names.append(in_words(f"{name_of(cell, keys)}{sweep}"))
+def of_sweep(named: Naming, is_one_of_many: bool) -> list[Group]:
+    """The conditions of one environment and sweep."""
+    names = [
+        in_words(f"{name} ({cell.sweep})") if cell.sweep and is_one_of_many else name
+        for cell, name in zip(named.cells, named.names, strict=True)
+    ]
     found = looks(names, Style(), len(named.numeric_keys) == len(named.keys))
     return [Group(cell, name, found[name]) for cell, name in zip(named.cells, names, strict=True)]
 

@@ -14,7 +14,7 @@ from rlhf_lab_analysis.comparison.registry.answers import Answer, Number, Unit
 from rlhf_lab_analysis.comparison.registry.questions import Answers
 from rlhf_lab_analysis.ranges import unique
 from rlhf_lab_analysis.report.bars import Bar, Scale, bar, scale_of
-from rlhf_lab_analysis.statistics.decisions import Verdict
+from rlhf_lab_analysis.statistics.decisions import NO_WIDTH, Verdict, has_width
 
 CLASSES = {
     Verdict.holds: "holds",
@@ -72,6 +72,10 @@ class Card:
             unit: scale_of(found, ORIGINS[unit], margin if unit is Unit.points else None)
             for unit, found in estimates.items()
         }
+
+    def value(self, number: Number) -> str:
+        """A number with its interval, or why that has no width."""
+        return number.text if has_width(number.estimate) else f"{number.text}: {NO_WIDTH}"
 
     def bar(self, number: Number) -> Bar:
         return bar(number.estimate, self.scales[number.unit], f"{number.label}, {number.text}")

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     mostly_zeroed = "mostly_zeroed"
     damaged = "damaged"
     absent = "absent"
+    unread = "unread"
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.csv_files import read_csv
 from rlhf_lab_analysis.sources.filters import ALL, Filters
+from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.folders import read_folder
 from rlhf_lab_analysis.sources.online import read_online
 from rlhf_lab_analysis.sources.open_rl_benchmark import DATABASE, read_benchmark
@@ -66,22 +68,32 @@ def read_source(text: str, filters: Filters = ALL) -> Reading:
             f"{text}: there is no such file or folder: pass a folder of runs, or KIND:PLACE with "
             f"one of {', '.join(Source)}"
         )
-    return READERS[named or kind_of(path)](path)
+    if named:
+        return READERS[named](path)
+    kind, *others = kinds_of(path)
+    reading = READERS[kind](path)
+    # Such as the tables and CSVs that commands wrote beside the runs.
+    findings = (
+        Finding(Kind.unread, "", str(path), f"{other} beside its runs: pass {other}:{path} too")
+        for other in others
+    )
+    return replace(reading, findings=(*reading.findings, *findings))
 
 
-def kind_of(path: Path) -> Source:
-    """The kind of source that a path is. Raises UserError if it holds no kind, or several."""
+def kinds_of(path: Path) -> list[Source]:
+    """The kind of source that a path is, and those that it holds beside folders of runs, which come
+    first. Raises UserError if it holds no kind, or several and no run."""
     found = signs_in(path)
     kinds = [kind for kind in SIGNS if kind in found and BELONGS.get(kind) not in found]
-    if len(kinds) == 1:
-        return kinds[0]
-    if kinds:
+    if not kinds:
+        raise UserError(
+            f"{path} holds nothing to read ({MANIFEST}, {DATABASE}, event files, .csv or saved "
+            "tables): `rlhf-lab runs` lists what was run"
+        )
+    if len(kinds) > 1 and kinds[0] is not Source.folder:
         choices = ", ".join(f"{kind}:{path}" for kind in kinds)
         raise UserError(f"{path} can be read in several ways: pass one or more of {choices}")
-    raise UserError(
-        f"{path} holds nothing to read ({MANIFEST}, {DATABASE}, event files, .csv or saved "
-        "tables): `rlhf-lab runs` lists what was run"
-    )
+    return kinds
 
 
 def signs_in(path: Path) -> set[Source]:

@@ -34,7 +34,7 @@ API = {
         *("statistics.decisions", "statistics.collapse", "statistics.boundary"),
     ),
     "Figures and tables": (
-        *("plots.command", "plots.style", "plots.paper", "publication_tables.registry"),
+        *("plots.command", "plots.style", "plots.paper", "publication_tables.command"),
         *("publication_tables.options", "publication_tables.formats", "notebooks.view"),
     ),
 }

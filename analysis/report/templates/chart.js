@@ -2,21 +2,14 @@
 const ROOM = { left: 58, right: 14, top: 26, bottom: 44 };
 let drawn = null, cursor = null, isBandChosen = false;
 
-function draw(parent, name, attributes, text) {
-  const made = document.createElementNS(SVG, name);
+function add(parent, made, attributes, text) {
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   if (text !== undefined) made.textContent = text;
   parent.append(made);
   return made;
 }
-
-function write(parent, name, text, attributes = {}) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  parent.append(made);
-  return made;
-}
+const draw = (parent, name, attributes, text) => add(parent, document.createElementNS(SVG, name), attributes, text);
+const write = (parent, name, text, attributes = {}) => add(parent, document.createElement(name), attributes, text);
 
 const choice = () => ({
   metric: DATA.metrics[get("metric").value], axis: DATA.axes[get("axis").value],
@@ -112,7 +105,7 @@ function marks(layer, scale, { x, y }, group) {
   const step = Math.max(1, Math.ceil(x.length / 12));
   x.forEach((value, n) => {
     if (n % step && n !== x.length - 1) return;
-    const turn = group.marker === "X" || group.marker === "*" ? " rotate(45)" : "";
+    const turn = group.marker === "X" ? " rotate(45)" : "";
     draw(layer, "path", { class: "mark", d: markPath(group.marker, 3.2),
       transform: `translate(${spot(scale, value, y[n])})${turn}` });
   });

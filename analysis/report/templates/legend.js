@@ -5,13 +5,8 @@ function legend(places, shown) {
   const visible = new Set(shown.map(({ place }) => place));
   const ordered = places.length > FIRST ? places : [...places].sort((one, other) => one - other);
   for (const place of ordered) legendButton(box, place, visible.has(place), places);
-  if (places.length < 3) return;
-  const choices = [["show all", places], [`first ${FIRST}`, null], ["hide all", []]];
-  for (const [text, chosen] of choices) {
-    if (!chosen && places.length <= FIRST) continue;
-    const button = write(box, "button", text, { type: "button", class: "all" });
-    button.addEventListener("click", () => pick(chosen && new Set(chosen)));
-  }
+  for (const [text, chosen] of places.length < 3 ? [] : [["show all", places], ["hide all", []]])
+    write(box, "button", text, { type: "button", class: "all" }).addEventListener("click", () => pick(new Set(chosen)));
   if (held !== undefined) box.querySelector(`[data-group="${held}"]`)?.focus();
 }
 
@@ -33,8 +28,6 @@ function legendButton(box, place, isOn, places) {
 }
 
 function pick(chosen) {
-  const held = document.activeElement?.dataset?.group;
   picked = chosen;
   redraw();
-  if (held !== undefined) get("legend").querySelector(`[data-group="${held}"]`)?.focus();
 }

@@ -1,14 +1,12 @@
 // Tables are sorted by their heads: numbers by their size, what has none at the end.
 function keyOf(row, column) {
   const cell = row.cells[column], value = cell.dataset.value;
-  const number = value === undefined || value === "" ? NaN : Number(value);
-  return { number, isNumber: value !== undefined, text: cell.textContent.trim() };
+  return value === undefined ? cell.textContent.trim() : value === "" ? NaN : Number(value);
 }
 
 function compare(one, other, sign) {
-  if (!one.isNumber) return sign * one.text.localeCompare(other.text, "en", { numeric: true });
-  const lacking = Number.isNaN(one.number) - Number.isNaN(other.number);
-  return lacking || (Number.isNaN(one.number) ? 0 : sign * (one.number - other.number));
+  if (typeof one === "string") return sign * one.localeCompare(other, "en", { numeric: true });
+  return Number.isNaN(one) - Number.isNaN(other) || sign * (one - other) || 0;
 }
 
 function sort(table, column) {

@@ -28,6 +28,7 @@ from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_regis
 from rlhf_lab_analysis.markdown import escaped as markdown
 from rlhf_lab_analysis.statistics.decisions import Shows
 from rlhf_lab_analysis.statistics.power import Aim, power
+from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.store import files
 from tests.support import table_records as made
 from tests.support.question_records import Made
@@ -203,10 +204,10 @@ def test_the_committed_tables_are_whole_and_small(judged: Judged) -> None:
     paths = (TABLES, COLLAPSES, weak_of(TABLES))
     size = sum(place.stat().st_size for path in paths for place in files(path).values())
     assert size < 10e6
-    tables, collapses, (weak, _) = judged.tables, judged.collapses, judged.weak
+    tables, collapses = judged.tables, judged.collapses
     assert collapses is not None
     # Trained, whatever the gates made of their stages: of the proxies of nano_l one is too weak.
-    trained = pd.concat([tables.runs, weak.runs])
+    trained = gather([str(TABLES), str(weak_of(TABLES))]).runs
     seeds = trained.groupby(["sweep", "env_id", "condition"])["stage_seed"].nunique()
     # A grid of 108 conditions was planned with five, and passes, samples and PPO of async of nano_l
     # with six; their claims have the power of these.

@@ -17,6 +17,7 @@ from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.markdown import escaped
 from rlhf_lab_analysis.plots.style import Style
 from rlhf_lab_analysis.publication_tables import command
+from rlhf_lab_analysis.publication_tables.command import TABLES, make_tables
 from rlhf_lab_analysis.publication_tables.formats import (
     Entry,
     Measured,
@@ -27,7 +28,6 @@ from rlhf_lab_analysis.publication_tables.formats import (
     latex,
 )
 from rlhf_lab_analysis.publication_tables.options import TableOptions
-from rlhf_lab_analysis.publication_tables.registry import TABLES, make_tables
 from rlhf_lab_analysis.sources.record import Record, Row
 from rlhf_lab_analysis.tables.store import save as save_tables
 from rlhf_lab_analysis.tables.table import Tables
@@ -342,6 +342,8 @@ def test_a_style_orders_rows_and_names_and_chooses_columns() -> None:
     assert results.columns == ("condition", "runs")
     assert [row[0] for row in results.rows] == ["sync", "ours"]
     assert [len(table.columns) > 2 for table in others] == [True], "it has none of these columns"
+    alike = TableOptions(style=Style(labels={"async": "ours", "sync": "ours"}))
+    assert [row["condition"] for row in one("results", made, alike)] == ["ours", "ours"]
     with pytest.raises(UserError, match=r"order: lagged: no condition .*async; sync"):
         make_tables("results", made, TableOptions(style=Style(order=("lagged",))))
     with pytest.raises(UserError, match=r"heads: seed: no table has this column; .*condition"):

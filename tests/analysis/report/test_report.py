@@ -28,6 +28,7 @@ from rlhf_lab_analysis.report.results import number_cell
 from rlhf_lab_analysis.report.run_table import configs
 from rlhf_lab_analysis.report.series import FEWEST, POINTS, even_indices
 from rlhf_lab_analysis.rounding import number_text
+from rlhf_lab_analysis.statistics.decisions import NO_WIDTH
 from rlhf_lab_analysis.statistics.results import Basis, Estimate, Options
 from rlhf_lab_analysis.tables.store import save
 from tests.support import table_records as made
@@ -346,3 +347,10 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(UserError, match=re.escape("pip install 'rlhf-lab[analysis]'")):
         COMMAND.run(["runs"], QUIET)
+
+
+def test_a_number_without_a_width_has_its_reason() -> None:
+    ends = (0.8, 0.8, 0.8)
+    records = [*Made().runs(ends), *Made(mode="async", seconds=6.0).runs(ends)]
+    assert NO_WIDTH in Texts(page(records)).text
+    assert NO_WIDTH not in Texts(ladder_page()).text

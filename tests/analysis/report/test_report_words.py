@@ -42,6 +42,25 @@ def test_runs_that_differ_in_any_key_are_two_conditions_with_its_values() -> Non
     assert [group.title for group in groups] == ["learning rate 0.0001", "learning rate 0.0003"]
 
 
+def test_conditions_without_settings_are_named_by_their_experiments() -> None:
+    """As a CSV file has them; both had one name, and a figure drew one of them."""
+    runs = [
+        made.record(name, config={"env_id": "env", "exp_name": name, "seed": 1})
+        for name in ("alpha", "beta")
+    ]
+    groups = name_groups(cells(made.tables(*runs), unjudged=True).cells)
+    assert [group.title for group in groups] == ["alpha", "beta"]
+
+
+def test_conditions_without_a_value_come_before_those_with_one() -> None:
+    runs = [
+        made.record(f"r{own}", config={**made.config(), "algo": {"name": "grpo", **own}})
+        for own in ({"kl_coef": 0.1}, {})
+    ]
+    groups = name_groups(cells(made.tables(*runs), unjudged=True).cells)
+    assert [group.cell.settings.get("algo.kl_coef") for group in groups] == [None, "0.1"]
+
+
 def test_a_condition_of_two_sweeps_has_the_name_of_each() -> None:
     runs = [
         run

@@ -22,7 +22,7 @@ from rlhf_lab_analysis.tables.__main__ import main
 from rlhf_lab_analysis.tables.exported import runs_to_export
 from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.open_rl_benchmark_export import write_benchmark
-from rlhf_lab_analysis.tables.readers import kind_of, read_source, read_sources
+from rlhf_lab_analysis.tables.readers import kinds_of, read_source, read_sources
 from rlhf_lab_analysis.tables.store import load
 from tests.support.table_records import evals, record, rounds, tables, write_run
 
@@ -128,13 +128,20 @@ def test_a_path_is_read_as_what_it_holds(tmp_path: Path) -> None:
     write_run(tmp_path / "runs/a", record())
     (tmp_path / "runs/a/wandb").mkdir()
     (tmp_path / "runs/a/wandb/run-r1.wandb").write_bytes(b"")
-    assert kind_of(tmp_path / "runs") is Source.folder, "a run's own mirrors are not another run"
+    assert kinds_of(tmp_path / "runs") == [Source.folder], "a run's own mirrors are not another run"
     write_benchmark(runs_to_export([record("b")]), tmp_path / "orb", "me", "p")
-    assert kind_of(tmp_path / "orb") is Source.orb, "its CSVs are its own"
+    assert kinds_of(tmp_path / "orb") == [Source.orb], "its CSVs are its own"
     (tmp_path / "t.csv").write_text("run,loss\na,1\n")
-    assert kind_of(tmp_path / "t.csv") is Source.csv
-    with pytest.raises(UserError, match="can be read in several ways: pass one or more of folder:"):
-        kind_of(tmp_path)
+    assert kinds_of(tmp_path / "t.csv") == [Source.csv]
+    # Runs come first, and what lies beside them is named.
+    assert kinds_of(tmp_path) == [Source.folder, Source.orb]
+    held = read_source(str(tmp_path))
+    assert [one.run for one in held.records] == ["r1"]
+    assert [(one.kind, one.place) for one in held.findings] == [(Kind.unread, str(tmp_path))]
+    (tmp_path / "orb/t.parquet").touch()
+    (tmp_path / "orb/t.findings.parquet").touch()
+    with pytest.raises(UserError, match="can be read in several ways: pass one or more of orb:"):
+        read_source(str(tmp_path / "orb"))
     named = [f"{kind}:{tmp_path}" for kind in ("folder", "orb")]
     assert [one.run for one in read_sources(named).records] == ["r1", "b"]
     (tmp_path / "empty").mkdir()
