@@ -124,10 +124,3 @@ def aggregates(
             for place, measure in enumerate(measures)
         }
     return found
-
-
-def points(given: Given, measures: Mapping[str, Aggregate] = MEASURES) -> dict[str, float]:
-    """The measures without intervals, for which one seed is enough."""
-    scores = scores_of("scores", given, needed=1)
-    ones_NR = np.ones((sum(scores.seeds), 1))
-    return {name: float(measure(scores, ones_NR)[0, 0]) for name, measure in measures.items()}

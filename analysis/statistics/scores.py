@@ -64,13 +64,13 @@ class Scores:
         return Basis(self.seeds, len(self.tasks), options, found)
 
 
-def scores_of(name: str, given: Given, needed: int = 2) -> Scores:
+def scores_of(name: str, given: Given) -> Scores:
     """Checked scores of a condition. Raises UserError for NaN, too few seeds, wrong dimensions."""
-    rows = (values[np.lexsort(values.T[::-1])] for values in tasks_of(name, given, needed).values())
+    rows = (values[np.lexsort(values.T[::-1])] for values in tasks_of(name, given).values())
     return Scores(name, tuple(sorted(rows, key=lambda values_SF: values_SF.ravel().tolist())))
 
 
-def tasks_of(name: str, given: Given, needed: int = 2) -> dict[str, Floats]:
+def tasks_of(name: str, given: Given) -> dict[str, Floats]:
     """By task the scores of its seeds, (seeds, frames), in the order given."""
     if isinstance(given, Mapping):
         found = {
@@ -85,5 +85,5 @@ def tasks_of(name: str, given: Given, needed: int = 2) -> dict[str, Floats]:
     found = {task: values.reshape(len(values), -1) for task, values in found.items()}
     if len({values.shape[1] for values in found.values()}) > 1:
         raise UserError(f"{name}: tasks differ in their number of frames; bring them to one grid")
-    require_seeds(name, [len(values) for values in found.values()], needed)
+    require_seeds(name, [len(values) for values in found.values()])
     return found

@@ -12,14 +12,11 @@ import torch
 from benchmarks.gpu.findings import Finding, Setting, info, judged
 from benchmarks.speed import random_rounds
 from benchmarks.speed.clock import seconds_of
+from benchmarks.speed.decode_loops import generate_chunk, writer
 from benchmarks.speed.random_rounds import TEMPERATURE
-from benchmarks.speed.transformers_loop import generate_chunk
 from rlhf_lab.models.batching import collate, to_device
 from rlhf_lab.models.forward import response_output
-from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
-from rlhf_lab.types.data import Weights
-from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.rollouts import Chunk
 
 GENERATE, PLAIN, LEAN, GRAPH = "transformers.generate", "plain", "lean", "lean, graph"
@@ -72,17 +69,12 @@ def of_model(name: str, model: Any, setting: Setting) -> Iterator[Finding]:
 
 
 def by_loop(model: Any, chunk: Chunk, decode: Decode) -> Callable[[int], Any]:
-    """Writes so many tokens a sample with a generator over the model itself, which is kept between
-    the trials."""
-    weights = Weights(0, dict(model.named_parameters()))
+    """Writes so many tokens a sample; a generator is kept between the trials."""
     sampling = HFSampling(temperature=TEMPERATURE, device=model.device.type, decode=decode)
-    key = functools.partial(uniforms, 7)
-
-    @functools.cache
-    def generator(count: int) -> HFGenerator:
-        return HFGenerator(model, random_rounds.Tokens(), sampling, count, key)
-
-    return lambda count: generator(count).generate(weights, chunk)
+    kept = functools.cache(
+        functools.partial(writer, model, random_rounds.Tokens(), chunk, sampling)
+    )
+    return lambda count: kept(count)()
 
 
 def by_transformers(model: Any, chunk: Chunk) -> Callable[[int], int]:

@@ -19,17 +19,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks.speed import program, random_rounds, transformers_loop
+from benchmarks.speed import program, random_rounds
 from benchmarks.speed.clock import Spread
+from benchmarks.speed.decode_loops import generate_chunk, writer
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.types.data import Weights
-from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Prompt, Split
 from rlhf_lab_analysis.markdown import Table
@@ -81,16 +79,10 @@ def loop(
     """Generates the chunk once; returns the tokens that count."""
     if decode is None:
         sizes = {"temperature": TEMPERATURE, "max_new_tokens": NEW_TOKENS}
-        return functools.partial(transformers_loop.generate_chunk, model, tokenizer, chunk, **sizes)
-    weights = Weights(0, {name: p.detach().clone() for name, p in model.named_parameters()})
+        return functools.partial(generate_chunk, model, tokenizer, chunk, **sizes)
     sampling = HFSampling(temperature=TEMPERATURE, threads=threads, decode=decode)
-    made = HFGenerator(model, tokenizer, sampling, NEW_TOKENS, functools.partial(uniforms, 0))
-
-    def generate() -> int:
-        groups = made.generate(weights, chunk)
-        return sum(len(sample.tokens) for group in groups for sample in group.samples)
-
-    return generate
+    write = writer(model, tokenizer, chunk, sampling, NEW_TOKENS)
+    return lambda: sum(len(sample.tokens) for group in write() for sample in group.samples)
 
 
 def timed(generate: Callable[[], int], _: int) -> tuple[float, int]:

@@ -21,12 +21,11 @@ from rlhf_lab_analysis.statistics.aggregates import (
     MEASURES,
     aggregates,
     iqm,
-    points,
 )
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.intervals import acceleration, bca_tails
 from rlhf_lab_analysis.statistics.results import OF_ANY_NUMBER, Estimate, Method, Options
-from rlhf_lab_analysis.statistics.scores import scores_of
+from rlhf_lab_analysis.statistics.scores import Given, scores_of
 
 QUICK = Options(repetitions=1000)
 # Standard errors that a bootstrap quantile may be off: 5 are exceeded once in millions.
@@ -46,6 +45,13 @@ SCORES = arrays(
     st.tuples(st.integers(2, 5), st.integers(1, 4)),
     elements=st.integers(0, 20).map(lambda number: number / 4),
 )
+
+
+def points(given: Given) -> dict[str, float]:
+    """The measures without intervals."""
+    scores = scores_of("scores", given)
+    ones_NR = np.ones((sum(scores.seeds), 1))
+    return {name: float(measure(scores, ones_NR)[0, 0]) for name, measure in MEASURES.items()}
 
 
 def test_measures_are_those_worked_out_by_hand() -> None:
@@ -301,10 +307,6 @@ def test_rows_of_different_lengths_are_refused_with_the_way_to_pass_them() -> No
     ragged: object = [[1.0, 2.0], [1.0]]
     with pytest.raises(UserError, match="go into a mapping from task"):
         scores_of("a", ragged)  # type: ignore[arg-type]
-
-
-def test_one_seed_has_points_and_no_interval() -> None:
-    assert points(np.array([[1.0, 3.0]]))["mean"] == 2.0
 
 
 @pytest.mark.pages

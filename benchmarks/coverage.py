@@ -1,18 +1,27 @@
-"""Intervals of means, paired differences and IQMs over few seeds.
+"""Simulate how often intervals of means, paired differences and IQMs over few seeds hold the truth.
+
+python -m benchmarks.coverage [--simulations 4000] [--docs docs/statistics.md]
 
 Scores have a known true value. Simulations that share their bootstrap draws are computed at once.
+4000 of them take a minute.
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rlhf_lab_analysis.markdown import Table
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.types.errors import UserError
+from rlhf_lab_analysis.command import exit_code
+from rlhf_lab_analysis.markdown import Table, publish, split_at_markers
 from rlhf_lab_analysis.statistics.aggregates import iqm
 from rlhf_lab_analysis.statistics.arrays import Floats, generator
 from rlhf_lab_analysis.statistics.bootstrap import (
@@ -161,3 +170,33 @@ def tables(simulations: int, seed: int) -> list[Table]:
         columns = ["scores", "interval", *(f"{number} seeds" for number in SEEDS)]
         made.append(Table(f"{case}: actual coverage, %", columns, rows))
     return made
+
+
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Simulate, print the tables, and write them into the page if there is one."""
+    number = given.simulations
+    if number < TOGETHER or number % TOGETHER:
+        raise UserError(
+            f"--simulations {number}: pass {TOGETHER} or more, a multiple of {TOGETHER}"
+        )
+    if given.docs:
+        split_at_markers(given.docs)
+    caption = (
+        f"How often 95% intervals hold the truth, in {number} simulations; after ±, the Monte "
+        "Carlo error."
+    )
+    publish(caption, (), tables(number, given.seed), given.docs, console)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; exit code 2 if an option or the page cannot be used."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__)
+    parser.add_argument("--simulations", type=int, default=4000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--docs", type=Path, help="page with markers to write the tables into")
+    given = parser.parse_args(arguments)
+    return exit_code("coverage", lambda: run(given, Console(quiet=False)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

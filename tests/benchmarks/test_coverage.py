@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.coverage import __main__ as program
-from benchmarks.coverage import intervals
-from benchmarks.coverage.intervals import Shares, cases, held, middle_mean
+from benchmarks import coverage
+from benchmarks.coverage import Shares, cases, held, middle_mean
 from rlhf_lab_analysis.statistics.results import OF_ANY_NUMBER, Method, Options
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -24,9 +23,9 @@ ERROR = 5 * np.sqrt(0.25 / SIMULATIONS)
 def rows() -> Shares:
     """Of means alone, whose coverage is known, in as many simulations as that takes."""
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(intervals, "cases", lambda scores, seeds: cases(scores, seeds)[:2])
-        changed.delitem(intervals.DISTRIBUTIONS, "win-rates (beta)")
-        return intervals.coverage(SIMULATIONS, QUICK, seeds=(2, 3))
+        changed.setattr(coverage, "cases", lambda scores, seeds: cases(scores, seeds)[:2])
+        changed.delitem(coverage.DISTRIBUTIONS, "win-rates (beta)")
+        return coverage.coverage(SIMULATIONS, QUICK, seeds=(2, 3))
 
 
 def test_percentile_coverage_of_two_and_three_seeds_is_that_worked_out(rows: Shares) -> None:
@@ -48,13 +47,13 @@ def test_the_t_interval_holds_its_level_for_normal_scores(rows: Shares) -> None:
 
 
 def test_tables_have_every_case_distribution_and_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intervals, "SEEDS", (2, 3))
-    made = intervals.tables(intervals.TOGETHER, 0)
+    monkeypatch.setattr(coverage, "SEEDS", (2, 3))
+    made = coverage.tables(coverage.TOGETHER, 0)
     assert len(made) == 3
     for each in made:
         # Log odds are of shares alone, which differences and shifted tasks are not.
         more = each.title.startswith("mean")
-        assert len(each.rows) == len(intervals.DISTRIBUTIONS) * len(OF_ANY_NUMBER) + more
+        assert len(each.rows) == len(coverage.DISTRIBUTIONS) * len(OF_ANY_NUMBER) + more
         assert list(each.columns) == ["scores", "interval", "2 seeds", "3 seeds"]
     assert "±" in made[0].rows[0][2]
 
@@ -78,10 +77,10 @@ def test_the_true_iqm_of_shifted_uniforms_is_known() -> None:
 def test_the_command_writes_the_tables_between_the_markers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(intervals, "SEEDS", (3,))
+    monkeypatch.setattr(coverage, "SEEDS", (3,))
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- table: begin -->\nstale\n<!-- table: end -->\nafter\n")
-    assert program.main(["--simulations", "50", "--docs", str(page)]) == 0
+    assert coverage.main(["--simulations", "50", "--docs", str(page)]) == 0
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "stale" not in text
     assert "in 50 simulations; after" in text
@@ -99,7 +98,7 @@ def test_the_command_writes_the_tables_between_the_markers(
 def test_options_that_cannot_be_end_with_exit_code_2(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert program.main(arguments) == 2
+    assert coverage.main(arguments) == 2
     assert message in capsys.readouterr().err
 
 

@@ -1,14 +1,31 @@
-"""Sampling by transformers.generate, with which our decode loops are compared."""
+"""Sampling by our decode loops, and by transformers.generate, with which they are compared."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from benchmarks.speed.reward import count_tokens
 from rlhf_lab.models.batching import pad_left
+from rlhf_lab.rollout.generators.hf import HFGenerator
+from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.types.data import Weights
+from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.rollouts import Chunk
+from rlhf_lab.types.samples import Group
+
+
+def writer(
+    model: Any, tokenizer: Any, chunk: Chunk, sampling: HFSampling, tokens: int
+) -> Callable[[], tuple[Group, ...]]:
+    """Samples a chunk once, of at most so many tokens, by a generator over the model itself."""
+    weights = Weights(0, dict(model.named_parameters()))
+    key = functools.partial(uniforms, 0)
+    generator = HFGenerator(model, tokenizer, sampling, tokens, key)
+    return functools.partial(generator.generate, weights, chunk)
 
 
 def generate_chunk(model: Any, tokenizer: Any, chunk: Chunk, **options: Any) -> int:

@@ -1,1 +1,0 @@
-"""How often intervals hold the truth, by simulation."""
