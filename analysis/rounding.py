@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
+from rlhf_lab_analysis.statistics.results import Estimate
 
 MISSING = "–"  # noqa: RUF001
 
@@ -32,10 +32,3 @@ def estimate_text(estimate: Estimate) -> str:
     """Such as 0.512 [0.431, 0.604]."""
     point, low, high = map(number_text, (estimate.point, estimate.low, estimate.high))
     return f"{point} [{low}, {high}]"
-
-
-def interval_text(options: Options, of_shares: bool = False) -> str:
-    """of_shares: whether some numbers may be shares, whose t intervals are made on log odds."""
-    is_changed = of_shares and options.method is Method.t
-    text = f"{options.text} interval over seeds"
-    return f"{text}, which is made on log odds for shares" if is_changed else text

@@ -1,70 +1,124 @@
-"""The tables of docs/benchmark.md: claims and their verdicts, stages, and results."""
+"""The pages of the site that are made of the tracked benchmark: verdicts, results, stages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from rlhf_lab_analysis.benchmark.claims import COLUMNS, open_lines, row_of, verdicts_text
 from rlhf_lab_analysis.benchmark.crossed import HEAD as CROSSED_HEAD
 from rlhf_lab_analysis.benchmark.crossed import crossed_rows
+from rlhf_lab_analysis.benchmark.kept import (
+    COLLAPSES,
+    TABLES,
+    load_benchmark,
+    load_beside,
+    weak_of,
+)
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import (
     WANTED_POWER,
     Decision,
     Decisions,
     core_hours,
+    decide_all,
 )
-from rlhf_lab_analysis.comparison.registry.definitions import Registry
+from rlhf_lab_analysis.comparison.registry.definitions import Registry, read_registries
 from rlhf_lab_analysis.comparison.registry.gates import stages_of
 from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.publication_tables.conditions import Conditions
-from rlhf_lab_analysis.publication_tables.entries import PublicationTable
-from rlhf_lab_analysis.publication_tables.formats import as_markdown
+from rlhf_lab_analysis.publication_tables.formats import PublicationTable, as_markdown
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.publication_tables.results import results
 from rlhf_lab_analysis.statistics.decisions import Verdict
 from rlhf_lab_analysis.tables.table import Tables
 
-HEAD = (COLUMNS[0], "source", *COLUMNS[1:])
+HEAD = (*COLUMNS, "source")
+NONE = Selection((), ())
 
 
-def page(
-    tables: Tables,
-    collapses: Tables | None,
-    weak: Sequence[Tables | None],
-    found: Sequence[Decisions],
-) -> list[str]:
-    """All lines between the page's markers. collapses: the runs that were made to collapse. weak:
-    those that the gates stopped, of each."""
-    selection, fallen = cells(tables), conditions_of(collapses)
-    every = [one for decisions in found for one in decisions.decided]
-    lines = [f"{tables.overview}. {distinct_text(selection)} {verdicts_text(every)}", ""]
-    lines += [f"{power_sentence(every)} {hours_text(selection, fallen)}", ""]
-    if collapses:
-        head = "Runs of which all rounds are kept, for claims on collapse"
-        lines += [f"{head}: {collapses.overview}.", ""]
-    for question in dict.fromkeys(one.claim.question for one in every):
-        own = [one for one in every if one.claim.question == question]
-        rows = tuple((one.answer.claim, one.answer.source, *row_of(one)) for one in own)
-        lines += [f"## {question}", *markdown(HEAD, rows), ""]
-    if rows := crossed_rows(found, selection, Criteria()):
-        lines += ["## Stage seeds or RL seeds?", "", *markdown(CROSSED_HEAD, rows), ""]
-    lines += ["## Not decided", "", *undecided(every, found), ""]
-    lines += ["## Not run yet", "", *waiting(found), ""]
-    lines += [
-        "## Stages",
-        "",
-        *stage_lines(found, [selection, fallen, *map(conditions_of, weak)]),
-        "",
+@dataclass(frozen=True)
+class Judged:
+    """The kept runs, and what they show of each file of claims with a plan.
+
+    collapses, fallen: the runs that were made to collapse, and their conditions. weak: the runs
+    that the gates stop, of either.
+    """
+
+    tables: Tables
+    collapses: Tables | None
+    weak: tuple[Tables, ...]
+    selection: Selection
+    fallen: Selection
+    found: tuple[Decisions, ...]
+
+    @property
+    def decided(self) -> list[Decision]:
+        return [one for decisions in self.found for one in decisions.decided]
+
+
+def judge(path: Path = TABLES) -> Judged:
+    """Decide all claims on the tables that are kept at a path."""
+    beside = path.with_name(COLLAPSES.name)
+    tables, collapses = load_benchmark(path), load_beside(beside)
+    weak = [one for one in map(load_beside, map(weak_of, (path, beside))) if one]
+    selection, fallen = cells(tables), cells(collapses) if collapses else NONE
+    together = Selection(selection.cells + fallen.cells, selection.left_out + fallen.left_out)
+    registries = [one for one in read_registries() if not one.is_general]
+    found = tuple(decide_all(one, together, Criteria()) for one in registries)
+    return Judged(tables, collapses, tuple(weak), selection, fallen, found)
+
+
+def pages(judged: Judged) -> dict[str, str]:
+    """File name and Markdown of each page."""
+    made = {"verdicts": verdicts, "results": all_results, "stages": stage_lines}
+    return {f"{name}.md": "\n".join([*lines(judged), ""]) for name, lines in made.items()}
+
+
+def verdicts(judged: Judged) -> Iterator[str]:
+    """Every claim in every setting, and what is open. The site filters the tables inside the
+    `searchable` part (docs/assets/site.js)."""
+    decided = judged.decided
+    # The table takes the room of the page's contents.
+    yield from ("---", "hide: [toc]", "---", "", "# Every verdict of the benchmark", "")
+    yield from (about(judged), "")
+    yield from ('<div class="searchable" markdown>', "")
+    for question in dict.fromkeys(one.claim.question for one in decided):
+        own = [one for one in decided if one.claim.question == question]
+        rows = tuple((one.answer.claim, *row_of(one), one.answer.source) for one in own)
+        yield from (f"## {question}", "", *markdown(HEAD, rows), "")
+    yield from ("</div>", "")
+    if rows := crossed_rows(judged.found, judged.selection, Criteria()):
+        yield from ("## Stage seeds or RL seeds?", "", *markdown(CROSSED_HEAD, rows), "")
+    yield from ("## Not decided", "", *undecided(judged), "")
+    yield from ("## Not run yet", "", *waiting(judged.found))
+
+
+def about(judged: Judged) -> str:
+    """Which runs there are, what they took, and how many verdicts of each kind."""
+    texts = [f"{judged.tables.overview}. {distinct_text(judged.selection)}"]
+    if judged.collapses:
+        more = "Runs of which all rounds are kept, for claims on collapse"
+        texts.append(f"{more}: {judged.collapses.overview}.")
+    texts += [
+        f"{verdicts_text(judged.decided)} {power_sentence(judged.decided)}",
+        hours_text(judged.selection, judged.fallen),
     ]
-    lines += ["## Results", "", *result_lines(tables, selection)]
-    if collapses:
-        lines += result_lines(collapses, fallen)
-    if stopped := weak[0]:
-        lines += ["## Results of the stages that fail the gates", "", f"{stopped.overview}.", ""]
-        lines += result_lines(stopped, cells(stopped))
-    left_out = [f"- {line}" for line in (*selection.left_out, *fallen.left_out)]
-    return [*lines, "## Not counted", "", *(left_out or ["Nothing."]), ""]
+    return "\n\n".join(texts)
+
+
+def all_results(judged: Judged) -> Iterator[str]:
+    """Where each condition ends, those of stages that fail the gates apart."""
+    yield from ("# Results of each sweep", "", *result_lines(judged.tables, judged.selection))
+    if judged.collapses:
+        yield from result_lines(judged.collapses, judged.fallen)
+    if judged.weak:
+        yield from ("## Of stages that fail the gates", "")
+    for weak in judged.weak:
+        yield from (f"{weak.overview}.", "", *result_lines(weak, cells(weak)))
+    left_out = [f"- {line}" for line in (*judged.selection.left_out, *judged.fallen.left_out)]
+    yield from ("## Not counted", "", *(left_out or ["Nothing."]))
 
 
 def result_lines(tables: Tables, selection: Selection) -> list[str]:
@@ -113,10 +167,10 @@ def hours_text(selection: Selection, fallen: Selection) -> str:
     return f"All runs of this page took {hours:.1f} core-hours, without SFT and reward models."
 
 
-def undecided(every: Sequence[Decision], found: Sequence[Decisions]) -> list[str]:
+def undecided(judged: Judged) -> list[str]:
     """What it would take to decide the rest, and treatments that changed nothing."""
-    lines = [f"- {line}" for line in open_lines(every)]
-    lines += [f"- {line}" for decisions in found for line in decisions.idle]
+    lines = [f"- {line}" for line in open_lines(judged.decided)]
+    lines += [f"- {line}" for decisions in judged.found for line in decisions.idle]
     return lines or ["Nothing."]
 
 
@@ -135,32 +189,25 @@ def waiting(found: Sequence[Decisions]) -> list[str]:
     return lines or ["Nothing."]
 
 
-def conditions_of(tables: Tables | None) -> Selection:
-    """The conditions of tables that may not be there."""
-    return cells(tables) if tables else Selection((), ())
-
-
-def stage_lines(found: Sequence[Decisions], every: Sequence[Selection]) -> Iterator[str]:
+def stage_lines(judged: Judged) -> Iterator[str]:
     """The gates, the stages of each seed, and later changes of the files of claims."""
-    stages = {
-        stage.row: stage
-        for decisions in found
-        for selection in every
-        for stage in stages_of(decisions.registry, selection)
-    }
-    ordered = sorted(stages.values(), key=lambda stage: (stage.task, stage.model, stage.seed))
+    yield from ("# Stages and changes", "")
     # Papers whose claims are tested on the same stages have the same gates.
-    gates = (line for decisions in found for line in gate_lines(decisions.registry))
+    gates = (line for decisions in judged.found for line in gate_lines(decisions.registry))
     for line in dict.fromkeys(gates):
         yield from (line, "")
     head = ("task", "model", "stage seed", "SFT loss", "proxy accuracy", "passes", "runs")
-    yield from markdown(head, tuple(stage.row for stage in ordered))
+    every = (judged.selection, judged.fallen, *(cells(one) for one in judged.weak))
+    files = [decisions.registry for decisions in judged.found]
+    stages = [stage for file in files for one in every for stage in stages_of(file, one)]
+    stages.sort(key=lambda stage: (stage.task, stage.model, stage.seed))
+    yield from markdown(head, tuple(dict.fromkeys(stage.row for stage in stages)))
     changes = [
         f"- {change['date']}: {change['what']}"
-        for decisions in found
-        for change in decisions.registry.file.get("changed", [])
+        for file in files
+        for change in file.file.get("changed", [])
     ]
-    yield from ("", "Changes of the claims after they were written:", "", *(changes or ["- none"]))
+    yield from ("", "## Changes of the claims after they were written", "", *(changes or ["None."]))
 
 
 def gate_lines(registry: Registry) -> Iterator[str]:

@@ -34,14 +34,13 @@ def setting_of(text: str) -> tuple[str, str]:
     return KEYS.get(key, key), value
 
 
-def usual_setting(cells: Iterable[Cell], keys: Sequence[str]) -> tuple[str, str] | None:
-    """The baseline that is meant where none is named; None where conditions differ in no key of
-    USUAL."""
-    found = list(cells)
+def usual_setting(cells: Sequence[Cell], keys: Sequence[str]) -> tuple[str, str] | None:
+    """The baseline that is meant where none is named: the first of USUAL that the conditions have,
+    else the first one's value of the first key. None where they differ in no key."""
     for key, value in USUAL:
-        if key in keys and any(str(named_value(cell, key)) == value for cell in found):
+        if key in keys and any(str(named_value(cell, key)) == value for cell in cells):
             return key, value
-    return None
+    return (keys[0], str(named_value(cells[0], keys[0]))) if keys else None
 
 
 def baseline_of(

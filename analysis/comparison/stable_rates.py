@@ -16,8 +16,7 @@ from rlhf_lab_analysis.statistics.boundary import (
     slope_of,
     thresholds_of,
 )
-from rlhf_lab_analysis.statistics.collapse import DEFAULT, collapse_times
-from rlhf_lab_analysis.statistics.crossings import Times
+from rlhf_lab_analysis.statistics.collapse import DEFAULT, Times, collapse_times
 from rlhf_lab_analysis.statistics.curves import RunCurve
 from rlhf_lab_analysis.statistics.results import Basis, Estimate, Options
 from rlhf_lab_analysis.words import UPDATES
@@ -44,7 +43,7 @@ def times_of(cell: Cell) -> Times | None:
     rewards = rewards_of(cell)
     if min((len(curve.x_P) for curve in rewards.values()), default=0) < DEFAULT.window:
         return None
-    return collapse_times(rewards, UPDATES)
+    return collapse_times(rewards)
 
 
 def trials_of(fallen: Mapping[Place, Times | None]) -> list[Trial]:

@@ -2,13 +2,8 @@
 # jupyter:
 #   jupytext:
 #     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
+#     text_representation: {extension: .py, format_name: percent}
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
 # ---
 
 # %% [markdown]
@@ -69,11 +64,12 @@ means = aggregates(scores, options)
 view.lines(*(f"{name}: {found['mean'].text()}" for name, found in means.items()))
 
 # %% [markdown]
-# Two conditions that share seeds are compared in pairs; here the first two of them that do.
+# Two conditions that share seeds are compared in pairs; here the first two of PPO in one sweep.
 # The p by flipped signs is scipy's.
 
 # %%
-first, second = view.first_pair(compared)
+ppo = view.of_sweeps(runs, "off_policy_ladder").only(algo="ppo")
+first, second = cells(ppo).cells[:2]
 contrast = in_pairs(first.scores("gold/win_rate"), second.scores("gold/win_rate"))
 (by_seed,) = contrast.parts
 by_signs = stats.permutation_test(
@@ -107,9 +103,8 @@ if spread:
 view.lines(plan)
 
 # %% [markdown]
-# The runs of PPO in one sweep as a table. All tables of all runs, in LaTeX, Markdown and CSV:
+# Its runs as a table. All tables of all runs, in LaTeX, Markdown and CSV:
 # `rlhf-lab publication-tables RUNS --out FOLDER`.
 
 # %%
-ladder = view.of_sweeps(runs, "off_policy_ladder")
-view.table("runs", view.only(ladder, "algo", "ppo"))
+view.table("runs", ppo)

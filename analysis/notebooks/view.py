@@ -6,19 +6,14 @@ import base64
 import io
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
-from PIL import Image
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
+from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.questions import answers_of, questions
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.markdown import escaped as markdown
@@ -34,8 +29,6 @@ from rlhf_lab_analysis.tables.table import Tables
 VARIABLE = "RLHF_LAB_TABLES"
 BENCHMARK = Path(__file__).parents[1] / "benchmark" / "tables.parquet"
 DPI = 85
-# Colours of a stored picture: enough for lines and letters, at a third of the bytes.
-COLOURS = 96
 ENDS = ("final/gold/win_rate", "final/accuracy/mean", "final/kl/sft_k1", "x/updates")
 ELSEWHERE = "**Claims of other questions compare these runs**: `rlhf-lab claims RUNS` lists them."
 ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~$-])")
@@ -43,27 +36,21 @@ ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~$-])")
 
 @dataclass(frozen=True)
 class Shown:
-    """What a cell shows: Markdown, each figure before its own. A terminal gets the plain text.
-
-    pictures: for each figure its PNG and its Markdown; empty where there is none to show.
-    """
+    """What a cell shows: a picture (PNG) if there is one, and Markdown below it. A terminal gets
+    the plain text."""
 
     text: str
-    pictures: tuple[tuple[bytes, str], ...] = ()
+    picture: bytes = b""
 
     def __repr__(self) -> str:
         return ESCAPE.sub(r"\1", self.text)
 
     def bundles(self) -> list[dict[str, str]]:
         """What Jupyter displays, one after the other."""
-        if not self.pictures:
-            return [{"text/plain": repr(self), "text/markdown": self.text}]
-        found = []
-        for content, below in self.pictures:
-            plain = ESCAPE.sub(r"\1", below).partition("\n")[0]
-            image = base64.b64encode(content).decode()
-            found += [{"text/plain": plain, "image/png": image}] if content else []
-            found.append({"text/plain": plain, "text/markdown": below})
+        found = [{"text/plain": repr(self), "text/markdown": self.text}]
+        if self.picture:
+            image = base64.b64encode(self.picture).decode()
+            found.insert(0, {"text/plain": "a figure", "image/png": image})
         return found
 
     def _ipython_display_(self) -> None:
@@ -74,31 +61,22 @@ class Shown:
             show(bundle, raw=True)
 
 
-def source() -> str:
-    """Where the numbers come from: what RLHF_LAB_TABLES names, else the tracked benchmark."""
-    return os.environ.get(VARIABLE) or str(BENCHMARK)
-
-
 def tables(place: str = "") -> Tables:
-    """The tables of a place: saved ones, a folder of runs, or any other source."""
-    return gather([place or source()])
+    """The tables of a place: saved ones, a folder of runs, or any other source; without one those
+    that RLHF_LAB_TABLES names, else those of the tracked benchmark."""
+    return gather([place or os.environ.get(VARIABLE) or str(BENCHMARK)])
 
 
 def of_sweeps(runs: Tables, *names: str) -> Tables:
     """The runs of these sweeps, in either form; all runs if none is of them."""
     wanted = [form for name in names for form in (name, f"{name}_nano")]
-    if runs.runs["sweep"].isin(wanted).any():
-        return runs.only(sweep=wanted)
-    return runs
+    return runs.only(sweep=wanted) if runs.runs["sweep"].isin(wanted).any() else runs
 
 
 def of_first_sweep(runs: Tables, *names: str) -> Tables:
-    """The runs of the first of these sweeps that has any, in either form; all runs if none is of
-    them."""
-    for name in names:
-        if runs.runs["sweep"].isin((name, f"{name}_nano")).any():
-            return of_sweeps(runs, name)
-    return runs
+    """The runs of the first of these sweeps that has any; all runs if none is of them."""
+    found = (of_sweeps(runs, name) for name in names)
+    return next((one for one in found if one is not runs), runs)
 
 
 def about(runs: Tables) -> Shown:
@@ -108,11 +86,6 @@ def about(runs: Tables) -> Shown:
         for column in ("model", "task", "sweep")
     )
     return Shown(f"**{markdown(f'{models} on {tasks} ({sweeps})')}**")
-
-
-def only(runs: Tables, column: str, value: str) -> Tables:
-    """The runs whose column has this value; all runs if none has it."""
-    return runs.only(**{column: value}) if runs.runs[column].eq(value).any() else runs
 
 
 def ends(runs: Tables, most: int = 8) -> pd.DataFrame:
@@ -135,34 +108,12 @@ def lines(*texts: str) -> Shown:
     return Shown("\n".join(f"- {markdown(text)}" for text in texts))
 
 
-def first_pair(compared: Sequence[Cell]) -> tuple[Cell, Cell]:
-    """The first two conditions of one sweep and environment that share two seeds. Raises UserError
-    if there are none."""
-    for one, other in combinations(compared, 2):
-        is_near = (one.sweep, one.env) == (other.sweep, other.env)
-        if is_near and len({*one.seeds} & {*other.seeds}) > 1:
-            return one, other
-    raise UserError(
-        f"no two of {len(compared)} conditions share two seeds: {VARIABLE} names other runs"
-    )
-
-
 def figure(name: str, runs: Tables) -> Shown:
     """A figure of the paper with a sentence about what it shows. Raises UserError without its
     runs."""
-    drawn = paper_figure(name, selection_of(runs, Form.ends))
-    return Shown(f"{name}\n{drawn.sentence}", ((png(drawn.figure), markdown(drawn.sentence)),))
-
-
-def png(made: Figure) -> bytes:
-    file = io.BytesIO()
-    made.savefig(file, format="png", dpi=DPI, bbox_inches="tight")
-    small = io.BytesIO()
-    with Image.open(file) as picture:
-        picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
-            small, format="png", optimize=True
-        )
-    return small.getvalue()
+    drawn, file = paper_figure(name, selection_of(runs, Form.ends)), io.BytesIO()
+    drawn.figure.savefig(file, format="png", dpi=DPI, bbox_inches="tight")
+    return Shown(markdown(drawn.sentence), file.getvalue())
 
 
 def table(name: str, runs: Tables, options: TableOptions | None = None) -> Shown:
@@ -172,26 +123,22 @@ def table(name: str, runs: Tables, options: TableOptions | None = None) -> Shown
     return Shown("\n".join(as_markdown(one) for one in found) or nothing)
 
 
-def answer(question: str, runs: Tables, options: Criteria | None = None) -> Shown:
-    """The verdicts of a question on these runs, claim by claim, or which runs it needs."""
+def answer(question: str, runs: Tables) -> Shown:
+    """The verdicts of a question on these runs, claim by claim: the effect, the verdict, the claim
+    and the runs that it stands on; or which runs it needs."""
     texts = [one.text for one in questions()]
     if question not in texts:
         raise UserError(f"no question {question!r}: choose one of {'; '.join(texts)}")
-    found = answers_of(cells(runs), options or Criteria())
-    lines = [line for one in found.every if one.question == question for line in answer_lines(one)]
-    lines += [
-        f"{markdown(one.question)} {one.reason} To make them: {one.needs}."
-        for one in found.unanswered
-        if one.question == question
-    ]
-    return Shown("\n".join(lines) or ELSEWHERE)
-
-
-def answer_lines(one: Answer) -> list[str]:
-    """The effect, the verdict, the claim and the runs that it stands on."""
-    return [
-        f"- {markdown(one.evidence)} **{one.verdict}**: {markdown(one.claim)} "
-        f"({markdown(one.source)}, tested at {markdown(one.setting)})",
-        f"    - {markdown(one.runs)}",
-        *(f"    - warning: {markdown(text)}" for text in one.warnings),
-    ]
+    found, shown = answers_of(cells(runs), Criteria()), []
+    for one in found.every:
+        if one.question == question:
+            tested = f"{markdown(one.source)}, tested at {markdown(one.setting)}"
+            shown += [
+                f"- {markdown(one.evidence)} **{one.verdict}**: {markdown(one.claim)} ({tested})",
+                f"    - {markdown(one.runs)}",
+                *(f"    - warning: {markdown(text)}" for text in one.warnings),
+            ]
+    for other in found.unanswered:
+        if other.question == question:
+            shown.append(f"{markdown(question)} {other.reason} To make them: {other.needs}.")
+    return Shown("\n".join(shown) or ELSEWHERE)

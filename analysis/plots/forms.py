@@ -102,8 +102,7 @@ def fronts(axes: Axes, costs: Sequence[Line], look: Looks, style: Style) -> Fron
         for one in costs:
             mark(axes, look[one.name], float(one.x[-1]), float(one.y[-1]))
         return None
-    worst = (float(every[:, 0].max()), float(every[:, 1].min()))
-    found = front(seeds, worst, Options(method=Method.percentile))
+    found = front(seeds, Options(method=Method.percentile))
     for point in found.points:
         own, x, y = look[point.condition], point.cost, point.quality
         if len(seeds[point.condition]) > 2:

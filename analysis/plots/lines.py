@@ -29,6 +29,7 @@ from rlhf_lab_analysis.words import (
     VIRTUAL,
     WALL,
     WIN_RATE,
+    is_never_negative,
     is_share,
 )
 
@@ -85,8 +86,8 @@ class Line:
         return len(self.seeds) >= SEEDS
 
 
-def line(name: str, cell: Cell, points: Points, is_of_shares: bool) -> Line:
-    """A condition with its means. is_of_shares: whether y lies from 0 to 1. Raises UserError where
+def line(name: str, cell: Cell, points: Points, metric: str) -> Line:
+    """A condition with its means. metric: what y is, "" for differences. Raises UserError where
     seeds have no point in common."""
     shared = sorted(set.intersection(*(set(rows.index) for rows in points.values())))
     if not shared:
@@ -98,21 +99,25 @@ def line(name: str, cell: Cell, points: Points, is_of_shares: bool) -> Line:
         ]
     )
     x_SP, y_SP = xy_SP2[..., 0], xy_SP2[..., 1]
-    low_P, high_P = interval(y_SP, is_of_shares)
+    low_P, high_P = interval(y_SP, metric)
     return Line(name, cell, points, x_SP.mean(axis=0), y_SP.mean(axis=0), low_P, high_P)
 
 
-def interval(y_SP: Floats, is_of_shares: bool) -> tuple[Floats, Floats]:
+def interval(y_SP: Floats, metric: str) -> tuple[Floats, Floats]:
     """Ends of Student's 95% interval of the mean over seeds at each point; of shares on log odds,
-    so that it stays within 0 to 1. NaN below three seeds."""
+    so that it stays within 0 to 1, and with no negative end of what is never negative. NaN below
+    three seeds."""
     seeds, points = y_SP.shape
     if seeds < SEEDS:
         return np.full(points, np.nan), np.full(points, np.nan)
     without_SP = (y_SP.sum(axis=0) - y_SP) / (seeds - 1)
     mean_P = y_SP.mean(axis=0)
-    if is_of_shares and y_SP.min() >= 0 and y_SP.max() <= 1:
+    if is_share(metric) and y_SP.min() >= 0 and y_SP.max() <= 1:
         return logit_ends(mean_P, [without_SP], LEVEL)
-    return t_ends(mean_P, [without_SP], LEVEL)
+    low_P, high_P = t_ends(mean_P, [without_SP], LEVEL)
+    if is_never_negative(metric):
+        low_P = np.maximum(low_P, np.minimum(0.0, mean_P))
+    return low_P, high_P
 
 
 def is_recorded(cell: Cell, y: str) -> bool:
@@ -156,7 +161,7 @@ def has(cell: Cell, x: str, y: str) -> bool:
 
 def curve(cell: Cell, name: str, x: str, y: str) -> Line:
     """y over x at all versions or rounds where both are finite."""
-    return line(name, cell, points_of(cell, x, y), is_share(y))
+    return line(name, cell, points_of(cell, x, y), y)
 
 
 def end(cell: Cell, name: str, x: str, y: str) -> Line:
@@ -172,7 +177,7 @@ def end(cell: Cell, name: str, x: str, y: str) -> Line:
             rows = cell.at_the_end(seed)
             own = pair(rows, x, y, np.arange(len(rows)))
             points[seed] = own.tail(1).reset_index(drop=True)
-    return line(name, cell, points, is_share(y))
+    return line(name, cell, points, y)
 
 
 def less(one: Line, base: Line) -> Line:
@@ -190,7 +195,7 @@ def less(one: Line, base: Line) -> Line:
             f"--diff: {one.name} has seeds {list(one.seeds)}, {base.name} {list(base.seeds)}: "
             "a difference takes runs of equal seeds with a version or round in common"
         )
-    return line(one.name, one.cell, points, is_of_shares=False)
+    return line(one.name, one.cell, points, "")
 
 
 def column(name: str, short: Mapping[str, str], cells: Sequence[Cell]) -> str:

@@ -182,8 +182,8 @@ def axis_name(made: Drawing, y: str) -> str:
 
 def base_text(made: Drawing) -> str:
     """The baseline of differences in words."""
-    key, is_setting, value = made.request.diff.partition("=")
-    return in_words(value_text(key, value)) if is_setting else made.request.diff
+    key, value = setting_of(made.request.diff)
+    return in_words(value_text(key, value)) if value else made.request.diff
 
 
 def lines_of(made: Drawing, panel: Panel, pair: tuple[str, str]) -> list[Line]:

@@ -10,10 +10,10 @@ from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.plots.style import read_style
 from rlhf_lab_analysis.publication_tables.formats import save
-from rlhf_lab_analysis.publication_tables.options import MEASURES, SHORT, TableOptions
+from rlhf_lab_analysis.publication_tables.options import SHORT, TableOptions
 from rlhf_lab_analysis.publication_tables.registry import TABLES, make_tables
 from rlhf_lab_analysis.ranges import first_few, listed
-from rlhf_lab_analysis.statistics.results import OF_ANY_NUMBER, Method, Options
+from rlhf_lab_analysis.statistics.results import Method, Options
 from rlhf_lab_analysis.tables.gather import gather
 from rlhf_lab_analysis.tables.summary import printable
 
@@ -26,11 +26,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     many: Any = {"action": "extend", "nargs": "+", "default": []}
     add("--only", **many, metavar="TABLE", help=f"of {listed(TABLES)} (default: all)")
     add("--metric", **many, help=f"{listed(SHORT)}, or a metric's whole name")
-    add("--measure", default=usual.measure, choices=MEASURES, help="of seeds (default: mean)")
     add("--baseline", default="", help="KEY=VALUE, such as N=1, or a condition's name")
     add("--margin", **many, metavar="[METRIC=]SIZE",
         help=f"the largest difference that does not matter; of shares {usual.margin}")  # fmt: skip
-    add("--method", choices=list(OF_ANY_NUMBER), default=usual.interval.method)
     add("--level", type=float, default=usual.interval.level)
     add("--style", type=Path, metavar="FILE", help="YAML: order, labels, heads; as of `plot`")
 
@@ -47,11 +45,10 @@ def options_of(chosen: argparse.Namespace) -> TableOptions:
     usual = TableOptions()
     return TableOptions(
         metrics=chosen.metric,
-        measure=chosen.measure,
         baseline=chosen.baseline,
         margin=margins.pop("", usual.margin),
         margins=margins,
-        interval=Options(level=chosen.level, method=Method(chosen.method)),
+        interval=Options(level=chosen.level, method=Method.t),
         style=read_style(chosen.style) if chosen.style else usual.style,
     )
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rlhf_lab_analysis.comparison.cell import with_common_seeds
 from rlhf_lab_analysis.comparison.claims import Pair, count_together
 from rlhf_lab_analysis.comparison.registry.looks import family_text, looks_of
 from rlhf_lab_analysis.publication_tables.conditions import Conditions, runs_text
-from rlhf_lab_analysis.publication_tables.entries import Measured, Notes, PublicationTable, Row
+from rlhf_lab_analysis.publication_tables.formats import Measured, Notes, PublicationTable, Row
 from rlhf_lab_analysis.publication_tables.options import Metric, TableOptions
-from rlhf_lab_analysis.publication_tables.results import over_seeds, time_note
-from rlhf_lab_analysis.rounding import interval_text
+from rlhf_lab_analysis.publication_tables.results import BySeed, over_seeds, time_note
 from rlhf_lab_analysis.statistics.contrasts import (
-    BySeed,
     Contrast,
     difference,
     matched,
@@ -35,7 +32,6 @@ def differences(_: Tables, conditions: Conditions, options: TableOptions) -> lis
     """A table for each metric: differences with the verdicts, intervals and levels that claims
     have; for each cost, how many times less than the baseline's. Asynchronous conditions beside
     synchronous ones are table 6 of arXiv:2410.18252."""
-    options = replace(options, measure="mean")
     found, notes = conditions.pairs(options.baseline)
     metrics = options.metrics_of([cell for pair in found for cell in pair]) if found else []
     tables = (table_of(metric, conditions, found, options, notes) for metric in metrics)
@@ -61,7 +57,7 @@ def table_of(
         values = []
         for own in (before, scores):
             common = {seed: value for seed, value in own.items() if seed in contrast.seeds}
-            values.append(over_seeds(common, name, metric, options, notes))
+            values.append(over_seeds(common, name, metric, options.interval.level, notes))
         if metric.is_cost:
             shown: Row = (ratio(before, scores, options, name, notes),)
         else:
@@ -81,21 +77,21 @@ def table_of(
 
 def caption_of(metric: Metric, options: TableOptions) -> str:
     """What the numbers are; of costs, of which interval."""
-    name, interval = metric.name, interval_text(options.interval, of_shares=not metric.is_cost)
+    name, interval = metric.name, options.interval_text([metric])
     if metric.is_cost:
         return (
-            f"Cost ({name}) up to the last evaluated version, evaluation left out; {RATIO} than the "
-            "baseline: ratio of geometric means, in pairs where seeds are the same ones; each with "
-            f"its {interval}."
+            f"Cost ({name}) up to the last evaluated version, evaluation left out, and how many "
+            "times less than the baseline's it is: ratio of geometric means, in pairs where seeds "
+            f"are the same ones, with its {options.interval.text} interval. {interval}"
         )
-    size = options.margin_of(metric)
-    margin = "" if size is None else f" Margin, stated beforehand: {metric.margin(size).text}."
+    margin = options.margin_of(metric)
+    stated = "" if margin is None else f" Margin, stated beforehand: {margin.text}."
     return (
         f"Differences in {name} of the last evaluated version from the baseline, in pairs of "
         "common seeds (Welch's where fewer than 3 are common). Their t interval has the level of "
         "the verdict: two one-sided tests of the margin, or a two-sided test without one, "
         "corrected (Bonferroni) for the algorithms and models that a change is tested with and for "
-        f"the looks of a claim; values have their {interval}.{margin}"
+        f"the looks of a claim.{stated} {interval}"
     )
 
 
@@ -118,11 +114,11 @@ def tested(contrast: Contrast, metric: Metric, options: TableOptions, family: Se
     shows, verdict = Shows.below, "no margin stated"
     if margin is not None:
         shows, up = Shows.equal, metric.higher_is_better
-        verdict = equivalence(contrast, metric.margin(margin), level, up, count).text
+        verdict = equivalence(contrast, margin, level, up, count).text
     found = difference(contrast, options_of(shows, count, level))
     p = p_value(contrast)
     return (
-        entry(found, metric.digits),
+        measured(found, metric.digits),
         found.basis.options.percent,
         family_text(together, looks),
         Measured(p, digits=4),
@@ -138,11 +134,10 @@ def ratio(
     if min(*before.values(), *after.values()) <= 0:
         notes.add(name, "a cost of 0 has no ratio")
         return None
-    found = speed_up(before, after, options.interval)
-    return entry(found, 2)
+    return measured(speed_up(before, after, options.interval), 2)
 
 
-def entry(found: Estimate, digits: int) -> Measured:
+def measured(found: Estimate, digits: int) -> Measured:
     """An estimate; without an interval where no seed differs from another."""
     if found.low == found.high:
         return Measured(found.point, digits=digits)

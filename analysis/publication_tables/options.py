@@ -1,11 +1,10 @@
-"""What tables show: metrics and costs, the baseline, margins, and the method of intervals."""
+"""What tables show: metrics and costs, the baseline, margins, and the level of intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.plots.lines import AXES, METRICS, column, end, has, is_recorded
 from rlhf_lab_analysis.plots.style import Style
@@ -17,6 +16,7 @@ from rlhf_lab_analysis.words import (
     GOLD,
     KL,
     PROXY,
+    VIRTUAL,
     WALL,
     WIN_RATE,
     head,
@@ -26,11 +26,10 @@ from rlhf_lab_analysis.words import (
 # Of which a table has those that any condition has.
 USUAL = (WIN_RATE, ACCURACY, GOLD, PROXY, KL, "ppl/sft_response", WALL)
 SHORT = {**METRICS, **AXES}
-MEASURES = ("mean", "iqm", "median")
 LOWER_IS_BETTER = ("kl/", "ppl/", "seconds/", "timing/", "loss/")
 COST = "x/"
 # Digits after the point: none of what is counted, three of all others.
-DIGITS = {KL: 2, WALL: 1, DEVICE_HOURS: 4}
+DIGITS = {KL: 2, WALL: 1, VIRTUAL: 1, DEVICE_HOURS: 4}
 
 
 @dataclass(frozen=True)
@@ -69,34 +68,32 @@ class Metric:
         points = end(cell, "", self.column, self.column).seeds
         return {seed: float(rows["y"].iloc[-1]) for seed, rows in points.items()}
 
-    def margin(self, size: float) -> Margin:
-        """A margin in points for shares, else in the metric's own unit."""
-        return points(100 * size) if self.is_share else Margin(size)
-
 
 @dataclass(frozen=True)
 class TableOptions:
-    """metrics: columns or their short names (plots.lines), the usual ones if empty. measure: of
-    seeds. baseline: KEY=VALUE or a condition's name, the usual one of each sweep if empty. margin:
-    the largest difference of a share that does not matter, stated beforehand; margins: of other
-    metrics. Raises UserError for a measure that there is not."""
+    """metrics: columns or their short names (plots.lines), the usual ones if empty. baseline:
+    KEY=VALUE or a condition's name, the usual one of each sweep if empty. margin: the largest
+    difference of a share that does not matter, stated beforehand; margins: of other metrics."""
 
     metrics: Sequence[str] = ()
-    measure: str = "mean"
     baseline: str = ""
     margin: float = 0.02
     margins: Mapping[str, float] = field(default_factory=dict)
     interval: Options = field(default_factory=lambda: Options(method=Method.t))
     style: Style = field(default_factory=Style)
 
-    def __post_init__(self) -> None:
-        if self.measure not in MEASURES:
-            raise UserError(f"--measure {self.measure}: pass one of {', '.join(MEASURES)}")
+    def interval_text(self, metrics: Sequence[Metric]) -> str:
+        """A sentence on the intervals of means of these metrics."""
+        shares = ", of shares on log odds" if any(one.is_share for one in metrics) else ""
+        return f"Means over seeds have {self.interval.text} intervals{shares}."
 
-    def margin_of(self, metric: Metric) -> float | None:
-        """The margin of a metric; None where none was stated."""
+    def margin_of(self, metric: Metric) -> Margin | None:
+        """The margin of a metric, of shares in points; None where none was stated."""
         margins = {SHORT.get(name, name): size for name, size in self.margins.items()}
-        return margins.get(metric.column, self.margin if metric.is_share else None)
+        size = margins.get(metric.column, self.margin if metric.is_share else None)
+        if size is None:
+            return None
+        return points(100 * size) if metric.is_share else Margin(size)
 
     def metrics_of(self, cells: Sequence[Cell]) -> list[Metric]:
         """The chosen metrics, or of the usual ones those that any condition has. Raises UserError

@@ -9,7 +9,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.publication_tables.conditions import Conditions
 from rlhf_lab_analysis.publication_tables.differences import differences
-from rlhf_lab_analysis.publication_tables.entries import PublicationTable, check_heads
+from rlhf_lab_analysis.publication_tables.formats import PublicationTable, check_heads
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.publication_tables.results import results, sft
 from rlhf_lab_analysis.publication_tables.run_list import run_list

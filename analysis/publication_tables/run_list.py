@@ -9,27 +9,15 @@ import pandas as pd
 
 from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab_analysis.publication_tables.conditions import Conditions
-from rlhf_lab_analysis.publication_tables.entries import Entry, Measured, PublicationTable
+from rlhf_lab_analysis.publication_tables.formats import Entry, Measured, PublicationTable
 from rlhf_lab_analysis.publication_tables.options import Metric, TableOptions
 from rlhf_lab_analysis.tables.table import Tables
 from rlhf_lab_analysis.words import DEVICE_HOURS, WALL, head
 
-# Heads by the column of the tables' runs.
-HEADS = {
-    "run": "run",
-    "sweep": "sweep",
-    "env_id": "environment",
-    "condition": "condition",
-    "stage_seed": "stage seed",
-    "seed": "seed",
-    "role": "role",
-    "state": "state",
-    "counts": "counts",
-    "points": "rounds",
-    WALL: head(WALL),
-    DEVICE_HOURS: head(DEVICE_HOURS),
-    **{name: name for name in ("code", "commit", "machine", "started", "findings")},
-}
+COLUMNS = (
+    *("run", "sweep", "env_id", "condition", "stage_seed", "seed", "role", "state", "counts"),
+    *("points", WALL, DEVICE_HOURS, "code", "commit", "machine", "started", "findings"),
+)
 
 
 def run_list(tables: Tables, conditions: Conditions, _: TableOptions) -> list[PublicationTable]:
@@ -42,13 +30,13 @@ def run_list(tables: Tables, conditions: Conditions, _: TableOptions) -> list[Pu
     kinds: dict[str, Counter[str]] = {}
     for finding in tables.findings:
         kinds.setdefault(finding.run, Counter())[str(finding.kind)] += 1
-    runs = tables.runs.reindex(columns=[*HEADS])
+    runs = tables.runs.reindex(columns=[*COLUMNS])
     ids = runs["run"].astype(str)
     runs["condition"] = ids.map(names).fillna(runs["condition"])
     runs["counts"] = ids.isin([*names]).map({True: "yes", False: "no"})
     runs["findings"] = [kinds_text(kinds.get(one, Counter())) for one in ids]
     rows = tuple(
-        tuple(entry(name, value) for name, value in zip(HEADS, row, strict=True))
+        tuple(entry(name, value) for name, value in zip(COLUMNS, row, strict=True))
         for row in runs.itertuples(index=False)
     )
     lines = [f"{kind} {number} times" for kind, number in kinds.get("", Counter()).items()]
@@ -57,7 +45,7 @@ def run_list(tables: Tables, conditions: Conditions, _: TableOptions) -> list[Pu
         "device-hours are of the whole run, evaluation left out."
     )
     notes = (*conditions.selection.left_out, *lines)
-    return [PublicationTable("runs", caption, tuple(HEADS.values()), rows, notes)]
+    return [PublicationTable("runs", caption, tuple(map(head, COLUMNS)), rows, notes)]
 
 
 def kinds_text(kinds: Counter[str]) -> str:

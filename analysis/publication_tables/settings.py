@@ -9,7 +9,7 @@ from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import order
 from rlhf_lab_analysis.comparison.names import number_in
 from rlhf_lab_analysis.publication_tables.conditions import Conditions, runs_text
-from rlhf_lab_analysis.publication_tables.entries import PublicationTable, Row
+from rlhf_lab_analysis.publication_tables.formats import PublicationTable, Row
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.ranges import listed
 from rlhf_lab_analysis.tables.table import Tables

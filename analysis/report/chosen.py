@@ -9,6 +9,7 @@ import pandas as pd
 
 from rlhf_lab_analysis.comparison.selection import labelled
 from rlhf_lab_analysis.sources.axes import STEP
+from rlhf_lab_analysis.sources.conditions import NUMBERS
 from rlhf_lab_analysis.sources.record import MAPPINGS
 from rlhf_lab_analysis.tables.table import Tables
 from rlhf_lab_analysis.words import COMPLETIONS, DEVICE_HOURS, FLOPS, KL, UPDATES, VIRTUAL, WALL
@@ -27,7 +28,7 @@ MOST = {"versions": 10, "rounds": 8}
 # Numbers of the measuring or of an interval, by which no run is better than another.
 ASIDE = (*MAPPINGS, "x/", "eval/", "timing/", "total/", "lag/updates_histogram", "lag/rounds_hist")
 ENDS = ("_low", "_high")
-KEYS = frozenset(("seed", "version", "updates_per_round", "passes", "group_size", "max_staleness"))
+KEYS = frozenset(("stage_seed", "seed", "version", *NUMBERS))
 
 
 @dataclass(frozen=True)

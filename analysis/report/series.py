@@ -112,11 +112,14 @@ def columns_of(
     frame: pd.DataFrame, names: Sequence[str], points: int, pool: Pool
 ) -> dict[str, int]:
     """The number in the pool of each column that has some number."""
-    shown = even_indices(len(frame), points)
+    there = [name for name in dict.fromkeys(names) if name in frame]
+    # All columns at once, of which there are many.
+    is_known = frame[there].notna().any()
+    values = frame[there].iloc[even_indices(len(frame), points)].to_numpy(float, na_value=math.nan)
     return {
-        name: pool.place([short(value) for value in frame[name].iloc[shown]])
-        for name in dict.fromkeys(names)
-        if name in frame and frame[name].notna().any()
+        name: pool.place([short(value) for value in column.tolist()])
+        for name, column in zip(there, values.T, strict=True)
+        if is_known[name]
     }
 
 

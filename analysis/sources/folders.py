@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import TypedDict
 
 from rlhf_lab.runs.extents import Extent, difference, extent_of
-from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION
-from rlhf_lab.runs.jsonl import Rows, read_rows
-from rlhf_lab.runs.manifest import fork_changes
+from rlhf_lab.runs.folder import EVALS, MANIFEST, METRICS, VALIDATION
+from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.manifest import fork_changes, read_manifest, state_in
 from rlhf_lab.runs.provenance import short_commit
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
-from rlhf_lab.runs.summaries import RunSummary, list_runs
+from rlhf_lab.runs.summaries import run_folders
 from rlhf_lab.runs.trackers.identity import TrackedRun, tags
 from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.sweeps.sweep_file import RECORD, job_folders, read_record, same_path
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.conditions import FORK_CHANGES, FORK_PARENT
 from rlhf_lab_analysis.sources.findings import Finding, Kind
-from rlhf_lab_analysis.sources.record import Facts, Reading, Record, Row, Source, as_seed, flat
+from rlhf_lab_analysis.sources.record import (
+    Cell,
+    Facts,
+    Reading,
+    Record,
+    Row,
+    Source,
+    as_seed,
+    flat,
+)
 from rlhf_lab_analysis.sources.starts import kernels_of, precision_of
 
 CONFIG = "config.yaml"
@@ -47,34 +56,39 @@ NAMED = ("task", "algo", "mode", "model", "correction")
 def read_folder(root: Path) -> Reading:
     """Every run in a folder or below it. Damaged runs, and jobs of sweeps without a run, become
     findings."""
-    runs = list_runs(root)
     sweeps = [path.parent for path in sorted(root.rglob(RECORD))]
-    read = [record_of(run, root) for run in runs if run.state != "unreadable"]
-    unreadable = [
-        Finding(Kind.damaged, "", str(run.folder), f"{run.problem}: its run cannot be read")
-        for run in runs
-        if run.state == "unreadable"
-    ]
-    lacking = [one for folder in sweeps for one in check_sweep(folder, runs)]
-    return Reading(tuple(read), (*unreadable, *lacking))
+    records, findings = [], []
+    manifests: dict[Path, Mapping[str, Any]] = {}
+    for folder in run_folders(root):
+        place = same_path(folder)
+        try:
+            manifests[place] = read_manifest(folder / MANIFEST)
+        except Unreadable as error:
+            manifests[place] = {}
+            what = f"{MANIFEST} is damaged: {error}: its run cannot be read"
+            findings.append(Finding(Kind.damaged, "", str(folder), what))
+        else:
+            records.append(record_of(folder, manifests[place], root))
+    findings += [one for folder in sweeps for one in check_sweep(folder, manifests)]
+    return Reading(tuple(records), tuple(findings))
 
 
-def record_of(run: RunSummary, root: Path) -> Record:
+def record_of(folder: Path, manifest: Mapping[str, Any], root: Path) -> Record:
     """A run's folder as a record."""
-    place, manifest = str(run.folder), run.manifest
-    run_id = str(manifest.get("run_id") or place)
-    problems: list[str] = [run.problem] if run.problem else []
-    problems += check_rounds(run.folder, manifest)
-    rounds = [drop_key(row, ROW_NUMBER) for row in read_rows_of(run.folder / METRICS, problems)]
+    run_id = str(manifest.get("run_id") or folder)
+    problems = check_rounds(folder, manifest)
+    rounds = read_rows_of(folder / METRICS, problems)
+    for row in rounds:
+        row.pop(ROW_NUMBER, None)
     evals = [
         row
-        for path, label in evaluation_files(run.folder)
+        for path, label in evaluation_files(folder)
         for row in read_evaluation(path, label, problems)
     ]
-    config = {**config_of(run.folder, manifest, problems), **fork_of(manifest)}
-    findings = (Finding(Kind.damaged, run_id, place, what) for what in dict.fromkeys(problems))
-    facts = facts_of(manifest, config, run.state, str(root))
-    return Record(Source.folder, run_id, place, facts, config, rounds, evals, tuple(findings))
+    config = {**config_of(folder, manifest, problems), **fork_of(manifest)}
+    findings = (Finding(Kind.damaged, run_id, str(folder), one) for one in dict.fromkeys(problems))
+    facts = facts_of(manifest, config, str(root))
+    return Record(Source.folder, run_id, str(folder), facts, config, rounds, evals, tuple(findings))
 
 
 def fork_of(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -85,13 +99,16 @@ def fork_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     return {FORK_PARENT: fork["parent_id"], FORK_CHANGES: ", ".join(fork_changes(fork))}
 
 
-def read_rows_of(path: Path, problems: list[str]) -> list[Row]:
-    """The flat rows of a file; none if it is damaged, which is added to `problems`."""
-    rows: Rows | Sequence[Mapping[str, Any]] = []
+def read_rows_of(path: Path, problems: list[str]) -> list[dict[str, Cell]]:
+    """The flat rows of a file; none if it is damaged. Damage and a cut line are added to
+    `problems`."""
     try:
         rows = read_rows(path)
     except Unreadable as error:
         problems.append(str(error))
+        return []
+    if rows.is_cut:
+        problems.append(f"the last line of {path.name} was cut")
     return [flat(row) for row in rows]
 
 
@@ -104,10 +121,6 @@ def check_rounds(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     path = folder / METRICS
     there = extent_of(path, wanted.size)
     return [] if there == wanted else [f"{path}: {difference(there, wanted)} that the run wrote"]
-
-
-def drop_key(row: Row, name: str) -> Row:
-    return {key: value for key, value in row.items() if key != name}
 
 
 def evaluation_files(folder: Path) -> list[tuple[Path, str]]:
@@ -136,9 +149,7 @@ def config_of(folder: Path, manifest: Mapping[str, Any], problems: list[str]) ->
     return read
 
 
-def facts_of(
-    manifest: Mapping[str, Any], config: Mapping[str, Any], state: str, project: str
-) -> Facts:
+def facts_of(manifest: Mapping[str, Any], config: Mapping[str, Any], project: str) -> Facts:
     """Facts of a run from its manifest, and its sweep from its config."""
     tracker = config.get("tracker") or {}
     sweep, commit = str(tracker.get("sweep", "")), short_commit(manifest)
@@ -146,7 +157,7 @@ def facts_of(
     # As a mirror would have them, so that a filter finds the run wherever it lies.
     tagged = TrackedRun(Path(), config, str(manifest.get("run_id", "")), commit=commit)
     return Facts(
-        state=state,
+        state=state_in(manifest),
         seed=as_seed(manifest.get("seed")),
         sweep=sweep,
         swept=str(tracker.get("condition", "")),
@@ -172,24 +183,22 @@ def machine_of(manifest: Mapping[str, Any]) -> str:
     return ", ".join(str(part) for part in named if part)
 
 
-def check_sweep(folder: Path, runs: Sequence[RunSummary]) -> list[Finding]:
-    """A finding for each job of a sweep without a run, or with a run of other settings."""
+def check_sweep(folder: Path, manifests: Mapping[Path, Mapping[str, Any]]) -> list[Finding]:
+    """A finding for each job of a sweep without a run, or with a run of other settings. manifests:
+    by the folder of the run."""
     try:
         sweep = read_record(folder)
     except UserError as error:
         return [Finding(Kind.damaged, "", str(folder), str(error))]
-    here = {same_path(run.folder): run for run in runs}
     places = job_folders(folder, sweep)
     findings = []
     for name, content in sweep["jobs"].items():
-        path = folder.absolute() / name
-        run = here.get(places[name])
-        if run is None:
-            findings.append(
-                Finding(Kind.absent, "", str(path), f"job {name} of {folder} has no run")
-            )
-        elif content != (theirs := run.manifest.get("content")):
+        manifest = manifests.get(places[name])
+        if manifest is None:
+            path, what = folder.absolute() / name, f"job {name} of {folder} has no run"
+            findings.append(Finding(Kind.absent, "", str(path), what))
+        elif content != (theirs := manifest.get("content")):
             what = f"content {theirs}, but its sweep asked for {content}"
-            run_id = str(run.manifest.get("run_id", ""))
-            findings.append(Finding(Kind.other_config, run_id, str(run.folder), what))
+            run_id = str(manifest.get("run_id", ""))
+            findings.append(Finding(Kind.other_config, run_id, str(places[name]), what))
     return findings

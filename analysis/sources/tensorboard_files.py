@@ -99,4 +99,4 @@ def describe_run(folder: Path, root: Path) -> tuple[str, Mapping[str, Any], Fact
     found = summary(folder.parent, folder.parent.name)
     config = config_of(folder.parent, found.manifest, [])
     run_id = str(found.manifest.get("run_id") or folder)
-    return run_id, config, facts_of(found.manifest, config, found.state, str(root))
+    return run_id, config, facts_of(found.manifest, config, str(root))

@@ -8,9 +8,9 @@ from typing import TypeAlias
 import numpy as np
 
 from rlhf_lab.types.errors import UserError
-from rlhf_lab_analysis.statistics.arrays import Floats, require_finite
+from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.bootstrap import Interval, Weights, interval
-from rlhf_lab_analysis.statistics.results import Band, Estimate, Method, Options
+from rlhf_lab_analysis.statistics.results import Estimate, Method, Options
 from rlhf_lab_analysis.statistics.scores import Given, Scores, scores_of
 
 # Scores and weights_NR, how often each score counts, to a number of each frame: (R, F).
@@ -109,7 +109,7 @@ def aggregates(
 ) -> dict[str, dict[str, Estimate]]:
     """For each condition, each measure of its scores_ST with its interval.
 
-    Raises UserError for NaN, one seed, or scores over frames (see `aggregate_curves`).
+    Raises UserError for NaN, one seed, or scores over frames.
     """
     found = {}
     for name, given in conditions.items():
@@ -131,30 +131,3 @@ def points(given: Given, measures: Mapping[str, Aggregate] = MEASURES) -> dict[s
     scores = scores_of("scores", given, needed=1)
     ones_NR = np.ones((sum(scores.seeds), 1))
     return {name: float(measure(scores, ones_NR)[0, 0]) for name, measure in measures.items()}
-
-
-def aggregate_curves(
-    conditions: Mapping[str, Given],
-    grid_F: Sequence[float],
-    options: Options,
-    measure: str = "iqm",
-) -> dict[str, Band]:
-    """Sample-efficiency curves: a measure of scores_STF at each point of a common grid.
-
-    The frames of a run stay together in a draw.
-    """
-    if measure not in MEASURES:
-        raise UserError(f"measure={measure}: pass one of {', '.join(MEASURES)}")
-    grid = require_finite("grid", list(grid_F), (1,))
-    found = {}
-    for name, given in conditions.items():
-        scores = scores_of(name, given)
-        if scores.tasks[0].shape[1] != len(grid):
-            raise UserError(
-                f"{name} has {scores.tasks[0].shape[1]} frames for {len(grid)} points of the grid"
-                ": pass one score for each"
-            )
-        made = intervals(scores, [MEASURES[measure]], options)
-        basis = scores.basis(options, *warnings_of(measure, scores, options))
-        found[name] = made.band(measure, grid, basis)
-    return found

@@ -16,7 +16,6 @@ from rlhf_lab_analysis.statistics.arrays import Floats, generator
 from rlhf_lab_analysis.statistics.intervals import ends
 from rlhf_lab_analysis.statistics.results import (
     WITHOUT_DRAWS,
-    Band,
     Basis,
     Estimate,
     Method,
@@ -46,13 +45,6 @@ class Interval:
             float(values[column]) for values in (self.point_M, self.low_M, self.high_M)
         )
         return Estimate(name, point, low, high, basis)
-
-    def band(self, name: str, grid_M: Floats, basis: Basis) -> Band:
-        """All numbers as a result over a grid."""
-        point, low, high = (
-            tuple(values.tolist()) for values in (self.point_M, self.low_M, self.high_M)
-        )
-        return Band(name, tuple(grid_M.tolist()), point, low, high, basis)
 
 
 def count_draws(units: Sequence[int], rows: int, rng: np.random.Generator) -> Weights:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.arrays import Floats
-from rlhf_lab_analysis.statistics.crossings import Target, Times
 from rlhf_lab_analysis.statistics.curves import RunCurve
 
 
@@ -81,19 +81,21 @@ def fall_of(reward_P: Floats, rule: CollapseRule) -> int | None:
     return begin + int(fallen[0]) if len(fallen) else None
 
 
-def collapse_times(
-    rewards: Mapping[int, RunCurve], axis: str, rule: CollapseRule = DEFAULT
-) -> Times:
-    """When the run of each seed collapses; runs that do not are censored at their end. rewards: the
-    reward of each round over the axis. `targets.time_to_target` estimates the time from it."""
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Where the run of each seed collapses; of a run that does not, its end."""
+
+    seeds: tuple[int, ...]
+    time_S: Floats
+    reached_S: NDArray[np.bool_]
+
+
+def collapse_times(rewards: Mapping[int, RunCurve], rule: CollapseRule = DEFAULT) -> Times:
+    """When the run of each seed collapses. rewards: the reward of each round over some axis."""
     if not rewards:
         raise UserError("no runs to look for a collapse in: pass some")
     seeds = tuple(sorted(rewards))
     places = [collapse_at(rewards[seed].y_P, rule) for seed in seeds]
-    times = [
-        rewards[seed].end if place is None else float(rewards[seed].x_P[place])
-        for seed, place in zip(seeds, places, strict=True)
-    ]
-    target = Target("collapse", rule.share, axis, rises=False)
-    reached = np.array([place is not None for place in places])
-    return Times(target, seeds, np.array(times), reached, ())
+    ends = [-1 if place is None else place for place in places]
+    times = [rewards[seed].x_P[end] for seed, end in zip(seeds, ends, strict=True)]
+    return Times(seeds, np.array(times), np.array([place is not None for place in places]))

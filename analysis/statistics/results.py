@@ -120,22 +120,6 @@ class Estimate:
         return f"{self.point:.{digits}f} {ends} ({self.basis.text})"
 
 
-@dataclass(frozen=True)
-class Band:
-    """An estimate at each point of a grid; the interval holds at each point by itself."""
-
-    name: str
-    grid: tuple[float, ...]
-    point: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    basis: Basis
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return self.basis.warnings
-
-
 def require_seeds(name: str, seeds: Sequence[int], needed: int = 2) -> None:
     """Raises UserError where there are too few seeds for an interval."""
     if min(seeds) < needed:

@@ -49,8 +49,8 @@ class ThresholdFit:
 def small_sample_factor(thresholds: int, parameters: int) -> float:
     """By what twice a loss of log-likelihood by one coefficient is multiplied before it is compared
     with chi-square: the factor of a normal linear regression, an approximation for logistic noise
-    in intervals whose level `python -m benchmarks.coverage boundary` simulates. 0 where there are
-    too few thresholds for any test."""
+    in intervals whose level simulations hold (docs/statistics.md). 0 where there are too few
+    thresholds for any test."""
     return max(0.0, (thresholds - parameters - 0.5) / thresholds)
 
 

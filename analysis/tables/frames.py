@@ -172,25 +172,25 @@ def optimizer_steps_per_round(place: Place) -> int | None:
 def make_frame(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> pd.DataFrame:
     """A table of rows: whole numbers with gaps stay whole, everything measured is float64, texts
     among numbers are left empty (`check_numbers` reports them)."""
-    names = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
-    return pd.DataFrame(
-        {name: column_array([row.get(name) for row in rows], name) for name in names}
-    )
+    read = pd.DataFrame(rows)
+    names = [*first, *(name for name in read if name not in first)]
+    return pd.DataFrame({name: column_of_type(read, name) for name in names}, index=read.index)
 
 
-def column_array(values: Sequence[Any], name: str) -> Any:
-    """The values of a column in one type."""
+def column_of_type(read: pd.DataFrame, name: str) -> Any:
+    """A column in one type; of no row where no row has it."""
+    held = read[name] if name in read else pd.Series(None, index=read.index, dtype="object")
     if name in WHOLE:
-        return pd.array([pd.NA if value is None else value for value in values], dtype="Int64")
-    types = set(map(type, values))
-    if types & {int, float}:
+        return held.astype("Int64")
+    if held.dtype != "object":
+        return held.astype(np.float64)
+    values = held.to_numpy()
+    if any(isinstance(value, int | float) and value == value for value in values):
         # Texts would be parsed as numbers, which they were not recorded as.
-        numbers = [None if isinstance(value, str) else value for value in values]
-        return np.array(numbers if str in types else values, dtype=np.float64)
-    if types <= {type(None)} and name.startswith("x/"):
+        return np.array([None if isinstance(one, str) else one for one in values], dtype=np.float64)
+    if name.startswith("x/") and not any(isinstance(value, str) for value in values):
         return np.full(len(values), math.nan)
-    texts = ["" if value is None else str(value) for value in values]
-    return pd.array(texts, dtype="object")
+    return pd.array(["" if pd.isna(value) else str(value) for value in values], dtype="object")
 
 
 def check_numbers(runs: Sequence[Placed]) -> list[Finding]:

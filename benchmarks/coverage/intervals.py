@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from benchmarks.coverage import percent
 from rlhf_lab_analysis.markdown import Table
 from rlhf_lab_analysis.statistics.aggregates import iqm
 from rlhf_lab_analysis.statistics.arrays import Floats, generator
@@ -140,6 +139,11 @@ def coverage(simulations: int, options: Options, seeds: Sequence[int]) -> Shares
         for number in seeds
         for case in cases(distribution, number)
     }
+
+
+def percent(share: float, number: int) -> str:
+    """A share of so many simulations in percent, with its Monte Carlo error."""
+    return f"{100 * share:.1f} ± {100 * (share * (1 - share) / number) ** 0.5:.1f}"
 
 
 def tables(simulations: int, seed: int) -> list[Table]:

@@ -1,8 +1,8 @@
 """python -m benchmarks.gpu: check a GPU, or this check itself on a CPU.
 
-The sections run one after another in processes of their own. OUT gets a file with a line of JSON
-for every finding, and the log. Where packages are missing, they come from a folder of wheels. The
-standard library is all that is imported here.
+The sections run one after another, each in a process. OUT gets a file with a line of JSON for every
+finding, and the log. Where packages are missing, they come from a folder of wheels. The standard
+library is all that is imported here.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.gpu import page
-from benchmarks.gpu.sections import SECTIONS, UnknownSection, chosen
-from benchmarks.gpu.supervise import Plan, rows_of, run_all
-from benchmarks.gpu.wheels import Missing, unpack
+from benchmarks.gpu.findings import Refused, Setting
+from benchmarks.gpu.sections import NAMES, chosen
+from benchmarks.gpu.supervise import Plan, rows_of, run_all, say
+from benchmarks.gpu.wheels import unpack
 
-HAS_GPU = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+HAS_GPU = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 3)"
 
 
 def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    names = ", ".join(f"{one.number} {one.name}" for one in SECTIONS)
     parser = argparse.ArgumentParser(prog="gpu_check", description="Check one GPU.")
     get = os.environ.get
-    parser.add_argument("--sections", default=get("SECTIONS", ""), help=f"as 0,1,bits; of {names}")
+    parser.add_argument("--sections", default=get("SECTIONS", ""), help=f"as 0,1,bits; of {NAMES}")
     parser.add_argument("--out", type=Path, default=Path(get("OUT") or "runs/gpu-check"))
     parser.add_argument("--wheels", default=get("GPU_CHECK_WHEELS", ""), help="folder of wheels")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -36,35 +37,26 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
-def device_of(name: str) -> str:
-    """The device that is checked: a GPU where torch sees one."""
-    if name != "auto":
-        return name
-    return "cpu" if subprocess.run([sys.executable, "-c", HAS_GPU]).returncode else "cuda"
-
-
 def check(given: argparse.Namespace) -> bool:
     """Run the sections and write the page; whether nothing failed."""
-    sections = chosen(given.sections)
-    device = device_of(given.device)
+    sections, device = chosen(given.sections), given.device
+    if device == "auto":
+        code = subprocess.run([sys.executable, "-c", HAS_GPU]).returncode
+        if code not in (0, 3):
+            raise Refused("this Python cannot import torch: use the one that can")
+        device = "cpu" if code else "cuda"
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as scratch:
         path = unpack(given.wheels, Path(scratch, "site"))
-        plan = Plan(
-            sections, device, given.small or device == "cpu", given.out, Path(scratch), path
-        )
-        is_well = run_all(plan, say)
-    say(f"{page.summary(rows_of(plan.results))}: {plan.results}")
-    if given.docs:
-        if device == "cpu" and page.is_of_a_gpu(given.docs):
-            say(f"{given.docs} holds results of a GPU: those of this CPU are not written into it")
-        else:
-            page.write(plan.results, given.docs)
-            say(f"wrote {given.docs}")
+        setting = Setting(device, given.small or device == "cpu", scratch)
+        plan = Plan(sections, setting, given.out, path)
+        is_well = run_all(plan)
+    counts = Counter(row["verdict"] for row in rows_of(plan.results) if "verdict" in row)
+    say(f"{dict(counts)}: {plan.results}")
+    if given.docs and device == "cpu" and page.is_of_a_gpu(given.docs):
+        say(f"{given.docs} holds results of a GPU: those of this CPU are not written into it")
+    elif given.docs:
+        page.write(plan.results, given.docs)
+        say(f"wrote {given.docs}")
     return is_well
 
 
@@ -73,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = arguments_of(arguments)
     try:
         return 0 if check(given) else 1
-    except (UnknownSection, Missing, page.NoMarkers) as error:
+    except Refused as error:
         sys.stderr.write(f"gpu_check: {error}\n")
         return 2
 

@@ -1,4 +1,4 @@
-"""Section 2: equal weights, bit for bit, whoever generates and however often a run is cut off."""
+"""Section 2: equal weights, bit for bit, however samples are made and a run is cut off."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.gpu.findings import Finding, Setting, info, judged
-from benchmarks.gpu.programs import common, digest, run, train, train_all
-from benchmarks.speed.program import command
+from benchmarks.gpu.programs import digest, train, train_all, training
 from rlhf_lab.runs.folder import METRICS
 
 UPDATES, MANY = 4, 40
@@ -31,8 +30,8 @@ SAME: Mapping[str, Mapping[str, Sequence[str]]] = {
 }
 # Left out of the small form, which is to end in a minute.
 ONLY_LARGE = ("async, two processes", "partial", "partial again")
-PAUSED = ("checkpoint.pause_round=2",)
 FLAG = "deterministic=true"
+RESUME = "output.resume=true"
 PATIENCE = 60.0
 
 
@@ -40,10 +39,16 @@ def measure(setting: Setting) -> Iterator[Finding]:
     folder = Path(setting.scratch, "bits")
     train(folder / "first", (*BASE, FLAG), setting)  # the stages, whose cache the others share
     whole = digests(folder / "flags", [FLAG], setting)
-    yield from same(whole, is_required=True)
+    for name, first, is_same in pairs(whole):
+        yield equal(f"{name} = {first}", is_same)
     yield from resumed(folder / "resumed", whole, setting)
     if setting.is_cuda:
-        yield from same(digests(folder / "none", [], setting), is_required=False)
+        for name, first, is_same in pairs(digests(folder / "none", [], setting)):
+            yield info(f"{name} = {first}, without the flag", is_same)
+
+
+def equal(title: str, is_same: bool) -> Finding:
+    return judged(title, is_same, is_same, expected="equal digests")
 
 
 def digests(folder: Path, flags: Sequence[str], setting: Setting) -> dict[str, str]:
@@ -58,17 +63,12 @@ def digests(folder: Path, flags: Sequence[str], setting: Setting) -> dict[str, s
     return {name: digest(path) for name, path in train_all(folder, runs, setting, at_once).items()}
 
 
-def same(found: Mapping[str, str], is_required: bool) -> Iterator[Finding]:
-    """Compare the digests of each group of SAME. is_required: whether a difference is a failure."""
-    how = "" if is_required else ", without the flag"
+def pairs(found: Mapping[str, str]) -> Iterator[tuple[str, str, bool]]:
+    """Each run with the first one of its group of SAME, and whether their digests are equal."""
     for first, group in SAME.items():
-        for name in [name for name in group if name in found and name != first]:
-            is_same = found[name] == found[first]
-            title = f"{name} = {first}{how}"
-            if is_required:
-                yield judged(title, is_same, is_same, expected="equal digests")
-            else:
-                yield info(title, is_same)
+        for name in group:
+            if name in found and name != first:
+                yield name, first, found[name] == found[first]
 
 
 def resumed(folder: Path, whole: Mapping[str, str], setting: Setting) -> Iterator[Finding]:
@@ -84,44 +84,40 @@ def resumed(folder: Path, whole: Mapping[str, str], setting: Setting) -> Iterato
         }
         by_signal = None if setting.is_small else pool.submit(ended, folder, setting)
         for name, (uncut, _) in cut.items():
-            is_same = jobs[name].result() == whole[uncut]
-            title = f"{name}: paused and resumed = whole"
-            yield judged(title, is_same, is_same, expected="equal digests")
+            yield equal(f"{name}: paused and resumed = whole", jobs[name].result() == whole[uncut])
         if by_signal is not None:
             yield from by_signal.result()
 
 
 def paused(folder: Path, options: Sequence[str], setting: Setting) -> str:
-    """Train until the pause and resume; the digest of the last weights."""
-    train(folder, (*options, *PAUSED), setting)
-    return digest(train(folder, (*options, "output.resume=true"), setting))
+    """Train until a pause and resume; the digest of the last weights."""
+    train(folder, (*options, "checkpoint.pause_round=2"), setting)
+    return digest(train(folder, (*options, RESUME), setting))
 
 
 def ended(folder: Path, setting: Setting) -> list[Finding]:
     """A run that gets SIGTERM in its middle."""
-    options = (*BASE, FLAG, f"run.updates={MANY}")
+    options, cut = (*BASE, FLAG, f"run.updates={MANY}"), folder / "many-cut"
     with ThreadPoolExecutor() as pool:
         whole = pool.submit(train, folder / "many-whole", options, setting)
-        cut, rounds = stopped(folder / "many-cut", options, setting)
-        run(["train", *common(setting), *options, f"output.dir={cut}", "output.resume=true"])
-        is_same = digest(cut) == digest(whole.result())
-    title = "sync: ended by SIGTERM and resumed = whole"
+        rounds = stopped(cut, options, setting)
+        is_same = digest(train(cut, (*options, RESUME), setting)) == digest(whole.result())
     return [
-        judged(title, is_same, is_same, expected="equal digests"),
+        equal("sync: ended by SIGTERM and resumed = whole", is_same),
         info("rounds before SIGTERM", rounds, f"of {MANY}"),
     ]
 
 
-def stopped(folder: Path, options: Sequence[str], setting: Setting) -> tuple[Path, int]:
-    """A run that gets SIGTERM after its first rounds: its folder, and the rounds that it did."""
-    words = command("train", *common(setting), *options, f"output.dir={folder}")
-    child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def stopped(folder: Path, options: Sequence[str], setting: Setting) -> int:
+    """A run that gets SIGTERM after its first rounds: the rounds that it did."""
+    words, quiet = training(folder, options, setting), subprocess.DEVNULL
+    child = subprocess.Popen(words, stdout=quiet, stderr=quiet)
     end = time.monotonic() + PATIENCE
     while lines(folder / METRICS) < 2 and child.poll() is None and time.monotonic() < end:
         time.sleep(0.02)
     child.send_signal(signal.SIGTERM)
     child.wait(PATIENCE)
-    return folder, lines(folder / METRICS)
+    return lines(folder / METRICS)
 
 
 def lines(path: Path) -> int:

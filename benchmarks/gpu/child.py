@@ -1,8 +1,7 @@
-"""One section in a process of its own: python -m benchmarks.gpu.child NUMBER ..."""
+"""One section in a process: python -m benchmarks.gpu.child SECTION RESULTS SETTING."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import os
@@ -10,7 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,9 @@ from typing import Any
 
 from benchmarks.gpu.findings import Finding, Setting
 from benchmarks.gpu.sections import chosen
+from benchmarks.gpu.supervise import append
+
+DRIVER = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
 
 
 def facts(device: str) -> dict[str, Any]:
@@ -35,49 +37,33 @@ def facts(device: str) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
     }
     if device == "cuda":
-        properties = torch.cuda.get_device_properties(0)
+        memory = torch.cuda.get_device_properties(0).total_memory
+        driver = ""
+        if shutil.which(DRIVER[0]):
+            driver = subprocess.run(DRIVER, capture_output=True, text=True).stdout
         found |= {
             "name": torch.cuda.get_device_name(0),
-            "memory_gib": round(properties.total_memory / 2**30, 1),
+            "memory_gib": round(memory / 2**30, 1),
             "cuda": torch.version.cuda,
-            "driver": driver(),
+            "driver": driver.partition("\n")[0].strip(),
         }
     return found
 
 
-def driver() -> str:
-    """The version of NVIDIA's driver, "" if nvidia-smi is not there."""
-    if shutil.which("nvidia-smi") is None:
-        return ""
-    words = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    done = subprocess.run(words, capture_output=True, text=True)
-    return (done.stdout.splitlines() or [""])[0].strip()
-
-
-def append(path: Path, row: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Append a line of JSON for each finding to a file, as it is found."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("section")
-    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--scratch", required=True)
-    parser.add_argument("--results", type=Path, required=True)
-    given = parser.parse_args(arguments)
-    (section,) = chosen(given.section)
-    append(given.results, {"section": section.number, "facts": facts(given.device)})
-    if given.device == "cpu":
+    """Append a line of JSON for each finding to a file, as it is found. arguments: the section, the
+    file, and the setting as JSON."""
+    name, path, given = sys.argv[1:] if arguments is None else arguments
+    (section,), results, setting = chosen(name), Path(path), Setting(**json.loads(given))
+    append(results, section, {"facts": facts(setting.device)})
+    if not setting.is_cuda:
         import torch
 
         torch.set_num_threads(1)  # of models so small, more threads only wait for each other
-    setting = Setting(given.device, given.small, given.scratch)
-    findings: Sequence[Finding] = importlib.import_module(section.module).measure(setting)
+    module = importlib.import_module(f"benchmarks.gpu.{section.name}")
+    findings: Iterable[Finding] = module.measure(setting)
     for finding in findings:
-        append(given.results, {"section": section.number, **asdict(finding)})
+        append(results, section, asdict(finding))
     return 0
 
 

@@ -8,6 +8,10 @@ from enum import StrEnum
 Value = float | int | str | bool
 
 
+class Refused(ValueError):
+    """The check cannot be started: what is wrong, and the remedy."""
+
+
 class Verdict(StrEnum):
     """PASS and FAIL are of conditions; INFO is a number that has none."""
 
@@ -34,8 +38,8 @@ class Finding:
         return f"{number} {self.unit}".rstrip()
 
 
-def info(name: str, measured: Value, unit: str = "", expected: str = "") -> Finding:
-    return Finding(name, measured, unit, expected)
+# A number that has no condition.
+info = Finding
 
 
 def judged(name: str, measured: Value, holds: bool, unit: str = "", expected: str = "") -> Finding:
@@ -56,3 +60,9 @@ class Setting:
     @property
     def is_cuda(self) -> bool:
         return self.device == "cuda"
+
+    def reached(self, name: str, ratio: float, least: float, expected: str) -> Finding:
+        """A ratio that is a condition of full sizes on a GPU, and a number elsewhere."""
+        if self.is_cuda and not self.is_small:
+            return judged(name, ratio, ratio >= least, "times", expected)
+        return info(name, ratio, "times", expected)

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu import models
-from benchmarks.gpu.batches import TEMPERATURE
 from benchmarks.gpu.findings import Finding, Setting, info, judged
+from benchmarks.speed import random_rounds
 from benchmarks.speed.clock import seconds_of
+from benchmarks.speed.random_rounds import TEMPERATURE
 from benchmarks.speed.transformers_loop import generate_chunk
 from rlhf_lab.models.batching import collate, to_device
 from rlhf_lab.models.forward import response_output
@@ -21,16 +21,11 @@ from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.rollouts import Chunk
-from rlhf_lab.types.samples import Group
 
 GENERATE, PLAIN, LEAN, GRAPH = "transformers.generate", "plain", "lean", "lean, graph"
-# Loops of the generator, by what its options say: a new one is a line here.
-LOOPS = {
-    PLAIN: {"decode": Decode.transformers},
-    LEAN: {"decode": Decode.lean},
-    GRAPH: {"decode": Decode.static},
-}
-# Milliseconds a step and tokens a second on an H200, by arithmetic.
+# Loops of the generator: a new one is a line here.
+LOOPS = {PLAIN: Decode.transformers, LEAN: Decode.lean, GRAPH: Decode.static}
+# Tokens a second on an H200, by arithmetic.
 EXPECTED = {
     "pythia_410m": {GENERATE: "8k", PLAIN: "18k", LEAN: "19k", GRAPH: "60-70k"},
     "pythia_1b": {GENERATE: "11-16k", PLAIN: "21-32k", LEAN: "26-32k", GRAPH: "64k"},
@@ -41,97 +36,66 @@ LEAST = {LEAN: (GENERATE, 1.5), GRAPH: (LEAN, 2.5)}
 GAP = 1e-4
 # In bfloat16 it grows with depth and vocabulary: that of transformers' own loop is the measure.
 LEAST_GAP, MOST_OF_PLAIN = 1e-2, 1.5
-NEW_TOKENS, TRIALS = 53, 2
+TRIALS = 2
 
 
 def measure(setting: Setting) -> Iterator[Finding]:
-    for name, config in configs(setting).items():
-        dtype = torch.bfloat16 if setting.is_cuda else torch.float32
-        model = models.make(config, setting.device, dtype)
-        yield from of_model(name, model, setting)
-
-
-def configs(setting: Setting) -> dict[str, Any]:
-    table = models.TINY if setting.is_small else models.SIZED
-    return {name: make() for name, make in table.items()}
+    dtype = torch.bfloat16 if setting.is_cuda else torch.float32
+    configs = random_rounds.TINY if setting.is_small else random_rounds.SIZED
+    for name, config in configs.items():
+        yield from of_model(name, random_rounds.make(config(), setting.device, dtype), setting)
 
 
 def of_model(name: str, model: Any, setting: Setting) -> Iterator[Finding]:
-    """All loops of a model, and what they must reach of each other."""
-    chunk = chunk_for(model, setting)
-    rows = len(chunk.prompts) * chunk.group_size
-    new = NEW_TOKENS if not setting.is_small else 12
-    rates: dict[str, float] = {}
-    gaps: dict[str, float] = {}
-    loops: dict[str, Callable[[int], Any]] = {
-        GENERATE: functools.partial(by_transformers, model, chunk)
-    }
-    for key, options in LOOPS.items():
-        loops[key] = functools.partial(by_loop, model, chunk, options)
+    """All loops of a model, and what they must reach of each other: two samples of each of 64
+    prompts of 100 to 512 tokens; of few and short ones where small."""
+    sizes, new = ((8, 2, 10, 40), 12) if setting.is_small else ((64, 2, 100, 512), 53)
+    chunk = random_rounds.prompts(model.config.vocab_size, *sizes)
+    loops: dict[str, Callable[[int], Any]] = {GENERATE: by_transformers(model, chunk)}
+    loops |= {key: by_loop(model, chunk, decode) for key, decode in LOOPS.items()}
+    rates, gaps = dict[str, float](), dict[str, float]()
     for key, write in loops.items():
         whole, first = (
             median(seconds_of(functools.partial(write, count), TRIALS, setting.device))
             for count in (new, 1)
         )
-        rates[key] = rows * new / whole
+        rates[key] = len(chunk.prompts) * chunk.group_size * new / whole
         expected = EXPECTED.get(name, {}).get(key, "")
         yield info(f"{name}, {key}", rates[key], "tokens/s", expected)
         yield info(f"{name}, {key}: a step", 1e3 * (whole - first) / (new - 1), "ms")
         if key in LOOPS:
             gaps[key] = gap(model, write(new))
             yield judged_gap(f"{name}, {key}: log-probs", gaps[key], gaps[PLAIN], model.dtype)
-    yield from ratios(name, rates, setting)
-
-
-def ratios(name: str, rates: dict[str, float], setting: Setting) -> Iterator[Finding]:
     for key, (base, least) in LEAST.items():
-        if key not in rates:
-            continue
-        ratio = rates[key] / rates[base]
-        title, expected = f"{name}, {key} over {base}", f"at least {least:g} on a GPU"
-        if setting.is_cuda and not setting.is_small:
-            yield judged(title, ratio, ratio >= least, "times", expected)
-        else:
-            yield info(title, ratio, "times", expected)
+        ratio, expected = rates[key] / rates[base], f"at least {least:g} on a GPU"
+        yield setting.reached(f"{name}, {key} over {base}", ratio, least, expected)
 
 
-def chunk_for(model: Any, setting: Setting) -> Chunk:
-    """64 prompts of 100 to 512 tokens, two samples each; few and short ones where small."""
-    size = model.config.vocab_size
-    if setting.is_small:
-        return models.load(size, 8, 2, 10, 40)
-    return models.load(size, 64, 2, 100, 512)
-
-
-def by_loop(model: Any, chunk: Chunk, options: dict[str, Any], count: int) -> tuple[Group, ...]:
-    """Write with a generator of these options."""
-    generator = generator_of(model, tuple(options.items()), count)
-    return generator.generate(weights_of(model), chunk)
-
-
-@functools.lru_cache(maxsize=8)
-def generator_of(model: Any, options: tuple[tuple[str, Any], ...], count: int) -> HFGenerator:
-    """A generator over the model itself, kept between the trials."""
-    sampling = HFSampling(
-        **{"temperature": TEMPERATURE, "device": model.device.type, **dict(options)}
-    )
+def by_loop(model: Any, chunk: Chunk, decode: Decode) -> Callable[[int], Any]:
+    """Writes so many tokens a sample with a generator over the model itself, which is kept between
+    the trials."""
+    weights = Weights(0, dict(model.named_parameters()))
+    sampling = HFSampling(temperature=TEMPERATURE, device=model.device.type, decode=decode)
     key = functools.partial(uniforms, 7)
-    return HFGenerator(model, models.Tokens(), sampling, count, key)
+
+    @functools.cache
+    def generator(count: int) -> HFGenerator:
+        return HFGenerator(model, random_rounds.Tokens(), sampling, count, key)
+
+    return lambda count: generator(count).generate(weights, chunk)
 
 
-@functools.lru_cache(maxsize=1)
-def weights_of(model: Any) -> Weights:
-    return Weights(0, dict(model.named_parameters()))
-
-
-def by_transformers(model: Any, chunk: Chunk, count: int) -> int:
+def by_transformers(model: Any, chunk: Chunk) -> Callable[[int], int]:
     """The same by `model.generate`, which may not end early either."""
 
-    class Ends(models.Tokens):
+    class Ends(random_rounds.Tokens):
         eos_token_id = model.config.vocab_size - 1
 
-    sizes = {"temperature": TEMPERATURE, "min_new_tokens": count, "max_new_tokens": count}
-    return generate_chunk(model, Ends(), chunk, 0, **sizes)
+    def write(count: int) -> int:
+        sizes = {"temperature": TEMPERATURE, "min_new_tokens": count, "max_new_tokens": count}
+        return generate_chunk(model, Ends(), chunk, **sizes)
+
+    return write
 
 
 def gap(model: Any, groups: Any) -> float:

@@ -9,7 +9,9 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.gpu.findings import Finding, Setting, info, judged
-from benchmarks.gpu.programs import evaluations, rounds, train_all
+from benchmarks.gpu.programs import train_all
+from rlhf_lab.runs.folder import EVALS, METRICS
+from rlhf_lab.runs.jsonl import read_rows
 
 SEEDS = 12
 LEAST_RISE = 0.15
@@ -20,20 +22,15 @@ THREADS = ("engine.threads=1", "generator.threads=1")
 
 
 def measure(setting: Setting) -> Iterator[Finding]:
-    count = 1 if setting.is_small else SEEDS
-    size = SMALL if setting.is_small else LARGE
+    count, size = (1, SMALL) if setting.is_small else (SEEDS, LARGE)
     begin = time.monotonic()
-    folders = train_all(
-        Path(setting.scratch, "learning"),
-        {f"seed {seed}": (*size, *THREADS, f"seed={seed}") for seed in range(1, count + 1)},
-        setting,
-        count,
-    )
+    runs = {f"seed {seed}": (*size, *THREADS, f"seed={seed}") for seed in range(1, count + 1)}
+    folders = train_all(Path(setting.scratch, "learning"), runs, setting, count)
     yield info(f"{count} runs at once", time.monotonic() - begin, "s", "90-150")
     rises = []
     for name, folder in folders.items():
-        rates = [float(row["gold/win_rate"]) for row in evaluations(folder)]
-        is_finite = all(math.isfinite(row["update/loss"]) for row in rounds(folder))
+        rates = [float(row["gold/win_rate"]) for row in read_rows(folder / EVALS)]
+        is_finite = all(math.isfinite(row["update/loss"]) for row in read_rows(folder / METRICS))
         rises.append(rates[-1] - rates[0])
         yield judged(f"{name}: losses are finite", is_finite, is_finite)
         yield info(f"{name}: gold win-rate", f"{rates[0]:.3f} to {rates[-1]:.3f}")

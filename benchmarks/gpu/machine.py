@@ -12,6 +12,7 @@ import torch
 from benchmarks.gpu.findings import Finding, Setting, info
 from benchmarks.speed.clock import seconds_of
 from benchmarks.speed.device_limits import measure_limits
+from rlhf_lab.sweeps.launchers.torchrun import MPS_DAEMON
 
 TRIALS = 5
 LAUNCHES = 1000
@@ -21,9 +22,12 @@ def measure(setting: Setting) -> Iterator[Finding]:
     yield from arithmetic(setting)
     yield from copies(setting)
     yield from launches(setting)
-    yield info("SHA-256 on one core", digest_rate(setting), "GB/s", "1.2-2")
+    data = bytes(2**24 if setting.is_small else 2**28)
+    rate = len(data) / min(seconds_of(lambda: hashlib.sha256(data), 2)) / 1e9
+    yield info("SHA-256 on one core", rate, "GB/s", "1.2-2")
     if setting.is_cuda:
-        yield info("MPS daemon", is_running("nvidia-cuda-mps-control"), expected="False")
+        done = subprocess.run(["ps", "-eo", "comm"], capture_output=True, text=True)
+        yield info("MPS daemon", MPS_DAEMON[0][:15] in done.stdout.split(), expected="False")
 
 
 def arithmetic(setting: Setting) -> Iterator[Finding]:
@@ -67,14 +71,3 @@ def launches(setting: Setting) -> Iterator[Finding]:
         many()
     replayed = min(seconds_of(graph.replay, TRIALS, setting.device)) / LAUNCHES
     yield info("node of a CUDA graph", replayed * 1e6, "us", "1-2")
-
-
-def digest_rate(setting: Setting) -> float:
-    """GB/s of SHA-256."""
-    data = bytes(2**24 if setting.is_small else 2**28)
-    return len(data) / min(seconds_of(lambda: hashlib.sha256(data), 2)) / 1e9
-
-
-def is_running(program: str) -> bool:
-    done = subprocess.run(["ps", "-eo", "comm"], capture_output=True, text=True)
-    return program[:15] in done.stdout.split()

@@ -13,9 +13,16 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.gpu import models
-from benchmarks.gpu.batches import TEMPERATURE, engine_of, groups_of, update_batch
 from benchmarks.gpu.findings import Finding, Setting, info, judged
+from benchmarks.speed.random_rounds import (
+    TEMPERATURE,
+    TINY,
+    answered,
+    engine_of,
+    make,
+    prompts,
+    update_batch,
+)
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.experiment.registry import classes
 from rlhf_lab.models.agreement import is_splittable
@@ -29,6 +36,7 @@ from rlhf_lab.rollout.generators.lean_distance import distance
 from rlhf_lab.training.engines.options import EngineOptions, Precision, SingleEngineOptions
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.types.protocols import Algorithm, Correction
+from rlhf_lab.types.samples import Group
 
 VOCAB = 512
 # Largest difference to the CPU in float32, as a share of the largest number.
@@ -53,7 +61,7 @@ KERNELS = {
 
 def measure(setting: Setting) -> Iterator[Finding]:
     dtypes = (torch.float32, torch.bfloat16) if setting.is_cuda else (torch.float32,)
-    for name in models.TINY:
+    for name in TINY:
         yield from is_known(name, setting.device)
         for dtype in dtypes:
             yield from passes(name, setting.device, dtype)
@@ -64,19 +72,18 @@ def measure(setting: Setting) -> Iterator[Finding]:
 
 def is_known(name: str, device: str) -> Iterator[Finding]:
     """The model can be packed, and its logits made in chunks."""
-    model = models.make(models.TINY[name](), device)
+    model = make(TINY[name](), device)
     yield judged(f"{name}: packable", packable := is_packable(body(model)), packable)
     yield judged(f"{name}: splittable", splittable := is_splittable(model), splittable)
 
 
-def batch_for(device: str) -> Any:
-    groups = groups_of(models.load(VOCAB, 6, 2, 5, 40), VOCAB, 3, 17)
-    return to_device(collate(groups, pad_id=0), torch.device(device))
+def groups_of(size: int) -> list[Group]:
+    return answered(prompts(VOCAB, 6, size, 5, 40), VOCAB, 3, 17)
 
 
 def passed(network: PolicyWithValues, layout: PassLayout, device: str) -> dict[str, torch.Tensor]:
     """Log-probs, values, and the gradient of their sum, on the CPU."""
-    batch = batch_for(device)
+    batch = to_device(collate(groups_of(2), pad_id=0), torch.device(device))
     network.zero_grad(set_to_none=True)
     logp_BT, _, value_BT, *_ = network(token_rows(batch), PassKind.both, layout)
     assert value_BT is not None
@@ -88,7 +95,7 @@ def passed(network: PolicyWithValues, layout: PassLayout, device: str) -> dict[s
 
 def network_of(name: str, device: str, dtype: torch.dtype) -> PolicyWithValues:
     """The same weights on every device: they are drawn on the CPU."""
-    model = models.make(models.TINY[name](), "cpu").to(dtype)
+    model = make(TINY[name](), "cpu").to(dtype)
     values = value_model_like(model, is_shared=False)
     with torch.no_grad():
         for weight in values.score.parameters():
@@ -107,26 +114,20 @@ def passes(name: str, device: str, dtype: torch.dtype) -> Iterator[Finding]:
         found = passed(network, layout, device)
         for part, expected in truth.items():
             far = float((found[part] - expected).abs().max() / expected.abs().max())
-            limit = TOLERANCE[dtype]
-            yield judged(
-                f"{name}, {kind}, {label}: {part}",
-                far,
-                far <= limit,
-                "of the largest",
-                f"at most {limit:g}",
-            )
+            title, limit = f"{name}, {kind}, {label}: {part}", TOLERANCE[dtype]
+            yield judged(title, far, far <= limit, "of the largest", f"at most {limit:g}")
 
 
 def lean(name: str, device: str, dtype: torch.dtype) -> Iterator[Finding]:
     """The lean decode loop against the model."""
-    model = models.make(models.TINY[name](), device).to(dtype)
+    model = make(TINY[name](), device).to(dtype)
     decoder = lean_decoder(model)
-    kind = str(dtype).removeprefix("torch.")
+    title = f"{name}, {str(dtype).removeprefix('torch.')}: lean loop"
     if decoder is None:
-        yield judged(f"{name}, {kind}: lean loop", "not known", False, expected="known")
-        return
-    far = distance(model, decoder)
-    yield judged(f"{name}, {kind}: lean loop", far, far <= 1, "of the tolerance", "at most 1")
+        yield judged(title, "not known", False, expected="known")
+    else:
+        far = distance(model, decoder)
+        yield judged(title, far, far <= 1, "of the tolerance", "at most 1")
 
 
 def kernels(name: str, device: str, dtype: torch.dtype) -> Iterator[Finding]:
@@ -157,17 +158,12 @@ def updates(device: str, every: int = 1) -> Iterator[Finding]:
     grpo: Any = classes("algo")["grpo"]()
     pairs = [(f"algo={name}", make(), none) for name, make in classes("algo").items()]
     pairs += [(f"correction={name}", grpo, make()) for name, make in classes("correction").items()]
-    model = models.make(models.TINY["GPTNeoX"](), "cpu")
+    model = make(TINY["GPTNeoX"](), "cpu")
     for name, algo, correction in pairs[::every]:
         truth, found = (updated(model, algo, correction, where) for where in ("cpu", device))
         far = max(abs(found[key] - truth[key]) / max(1.0, abs(truth[key])) for key in truth)
-        yield judged(
-            f"{name}: loss and norm of an update",
-            far,
-            far <= UPDATE_TOLERANCE,
-            "from the CPU's",
-            f"at most {UPDATE_TOLERANCE:g}",
-        )
+        title, expected = f"{name}: loss and norm of an update", f"at most {UPDATE_TOLERANCE:g}"
+        yield judged(title, far, far <= UPDATE_TOLERANCE, "from the CPU's", expected)
 
 
 def updated(model: Any, algo: Algorithm, correction: Correction, device: str) -> dict[str, float]:
@@ -176,8 +172,6 @@ def updated(model: Any, algo: Algorithm, correction: Correction, device: str) ->
         device=device, micro_rows=4, logit_tokens=16, dtype=Precision.float32
     )
     engine = engine_of(copy.deepcopy(model), options, algo.needs.values)
-    size = 3 if algo.needs.greedy else 2
-    groups = groups_of(models.load(VOCAB, 6, size, 5, 40), VOCAB, 3, 17)
-    batch = update_batch(engine, algo, groups)
+    batch = update_batch(engine, algo, groups_of(3 if algo.needs.greedy else 2))
     metrics = engine.update(batch, algo, correction, 1e-3).metrics
     return {key: float(metrics[key]) for key in ("loss", "grad_norm")}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from benchmarks.gpu.findings import Refused
+
 # Of each section, in its small form, on machines that do other things too.
 ON_CPU = 900
 
@@ -16,10 +18,6 @@ class Section:
     name: str
     on_gpu: int
     about: str
-
-    @property
-    def module(self) -> str:
-        return f"benchmarks.gpu.{self.name}"
 
     def limit(self, device: str) -> int:
         return self.on_gpu if device == "cuda" else ON_CPU
@@ -36,18 +34,14 @@ SECTIONS = (
     Section(7, "tenants", 40, "memory that stages leave, and the message where it runs out"),
     Section(8, "learning", 480, "gold win-rate before and after, over seeds"),
 )
-
-
-class UnknownSection(ValueError):
-    """No section has this number or name."""
+NAMES = ", ".join(f"{one.number} {one.name}" for one in SECTIONS)
 
 
 def chosen(text: str) -> list[Section]:
-    """The sections of `0,1,bits`; all for "". Raises UnknownSection."""
+    """The sections of `0,1,bits`; all for "". Raises Refused."""
     known = {key: one for one in SECTIONS for key in (str(one.number), one.name)}
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
         if word not in known:
-            names = ", ".join(f"{one.number} {one.name}" for one in SECTIONS)
-            raise UnknownSection(f"SECTIONS={text}: {word} is none; choose of {names}")
+            raise Refused(f"SECTIONS={text}: {word} is none; choose of {NAMES}")
     return list(dict.fromkeys(known[word] for word in words)) or list(SECTIONS)

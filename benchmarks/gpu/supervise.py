@@ -9,80 +9,82 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.findings import Finding, Verdict, info, judged
+from benchmarks.gpu.findings import Finding, Setting, Verdict, info, judged
 from benchmarks.gpu.sections import Section
 
 RESULTS, LOG = "gpu_check.jsonl", "gpu_check.log"
-SOURCES = Path(__file__).resolve().parents[2] / "src"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run. path: folders for Python to look into before its own. out: gets RESULTS and
-    LOG."""
+    """What is run. path: folders for Python to look into before those of the environment. out: gets
+    RESULTS and LOG."""
 
     sections: Sequence[Section]
-    device: str
-    is_small: bool
+    setting: Setting
     out: Path
-    scratch: Path
-    path: Sequence[str]
+    path: Sequence[str] = ()
 
     @property
     def results(self) -> Path:
         return self.out / RESULTS
 
     def environment(self) -> dict[str, str]:
-        """Of every child; the workspace of cuBLAS has to be set before CUDA starts."""
-        own = [str(folder) for folder in (SOURCES, SOURCES.parent) if folder.is_dir()]
-        found = {
+        """Of every child."""
+        path = [str(ROOT / "src"), str(ROOT), *self.path, os.environ.get("PYTHONPATH", "")]
+        hidden = {} if self.setting.is_cuda else {"CUDA_VISIBLE_DEVICES": ""}
+        return {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([*own, *self.path, os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": os.pathsep.join(path),
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
+            **hidden,
         }
-        if self.device == "cpu":
-            found["CUDA_VISIBLE_DEVICES"] = ""
-        return found
 
 
-def run_all(plan: Plan, say: Callable[[str], None]) -> bool:
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def run_all(plan: Plan) -> bool:
     """Run all sections; whether nothing failed. What OUT has of others, found on a device of the
     same kind, stays."""
     plan.out.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(row) + "\n" for row in of_other_sections(plan)]
     plan.results.write_text("".join(lines), encoding="utf-8")
     (plan.out / LOG).write_text("", encoding="utf-8")
-    return all([run_section(section, plan, say) for section in plan.sections])
+    return all([run_section(section, plan) for section in plan.sections])
 
 
 def of_other_sections(plan: Plan) -> list[dict[str, Any]]:
     """The rows of sections that are not run now."""
     rows = rows_of(plan.results) if plan.results.is_file() else []
     again = {section.number for section in plan.sections}
-    # Files of before have facts without a section: nothing of them is kept.
     device = {row.get("section"): row["facts"]["device"] for row in rows if "facts" in row}
-    same = {number for number, kind in device.items() if kind == plan.device} - {None}
+    # Facts of a file may have no section: nothing of them is kept.
+    same = {number for number, kind in device.items() if kind == plan.setting.device} - {None}
     return [row for row in rows if row.get("section") in same - again]
 
 
-def run_section(section: Section, plan: Plan, say: Callable[[str], None]) -> bool:
+def run_section(section: Section, plan: Plan) -> bool:
     """Run one section; whether nothing in it failed."""
     say(f"{section.number} {section.name}: {section.about}")
     begin = time.monotonic()
     end = ended(section, plan)
     seconds = round(time.monotonic() - begin, 1)
-    limit = section.limit(plan.device)
     extra = [judged("section", end, False, expected="ends by itself")] if end else []
-    extra.append(info("section took", seconds, "s", f"at most {limit} s"))
-    with plan.results.open("a", encoding="utf-8") as file:
-        for finding in extra:
-            file.write(json.dumps({"section": section.number, **asdict(finding)}) + "\n")
+    extra.append(
+        info("section took", seconds, "s", f"at most {section.limit(plan.setting.device)} s")
+    )
+    for finding in extra:
+        append(plan.results, section, asdict(finding))
     found = findings_of(rows_of(plan.results), section.number)
     for finding in found:
         expected = f" (expected {finding.expected})" if finding.expected else ""
@@ -92,12 +94,9 @@ def run_section(section: Section, plan: Plan, say: Callable[[str], None]) -> boo
 
 def ended(section: Section, plan: Plan) -> str:
     """Run the process of a section to its end; why it did not end well, or ""."""
-    words = [
-        *(sys.executable, "-m", "benchmarks.gpu.child", str(section.number)),
-        *("--device", plan.device, "--scratch", str(plan.scratch)),
-        *("--results", str(plan.results), *(["--small"] if plan.is_small else [])),
-    ]
-    limit = section.limit(plan.device)
+    setting = json.dumps(asdict(plan.setting))
+    words = [sys.executable, "-m", "benchmarks.gpu.child", section.name, str(plan.results), setting]
+    limit = section.limit(plan.setting.device)
     with (plan.out / LOG).open("ab") as log:
         log.write(f"== {section.number} {section.name}\n".encode())
         log.flush()
@@ -113,12 +112,14 @@ def ended(section: Section, plan: Plan) -> str:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-    return f"exit code {code}: {last_line(plan.out / LOG)}" if code else ""
+    lines = (plan.out / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"exit code {code}: {lines[-1][:300]}" if code else ""
 
 
-def last_line(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else ""
+def append(results: Path, section: Section, row: Mapping[str, Any]) -> None:
+    """Add a line to a file of results."""
+    with results.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"section": section.number, **row}) + "\n")
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
@@ -128,11 +129,9 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 def findings_of(rows: Sequence[dict[str, Any]], number: int) -> list[Finding]:
     """What a section found."""
-    own = [row for row in rows if row["section"] == number and "verdict" in row]
-    return [
-        Finding(
-            **{k: v for k, v in row.items() if k not in ("section", "verdict")},
-            verdict=Verdict(row["verdict"]),
-        )
-        for row in own
-    ]
+    found = []
+    for row in rows:
+        if row["section"] == number and "verdict" in row:
+            values = {key: value for key, value in row.items() if key != "section"}
+            found.append(Finding(**{**values, "verdict": Verdict(row["verdict"])}))
+    return found

@@ -8,8 +8,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.gpu.findings import Finding, Setting, info, judged
-from benchmarks.gpu.programs import rounds, train
+from benchmarks.gpu.programs import train
 from rlhf_lab.models.devices import release_unused
+from rlhf_lab.runs.folder import METRICS
+from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.memory import OutOfMemory, memory_for
 
 OPTIONS = ("debug=tiny", "model=nano_s", "model@proxy=nano_s", "eval=none")
@@ -20,7 +22,8 @@ KEYS = "engine.micro_rows=32"
 
 def measure(setting: Setting) -> Iterator[Finding]:
     yield from shortage(setting)
-    row = rounds(train(Path(setting.scratch, "tenants"), OPTIONS, setting))[-1]
+    folder = train(Path(setting.scratch, "tenants"), OPTIONS, setting)
+    row = read_rows(folder / METRICS)[-1]
     name = "timing/peak_device_bytes" if setting.is_cuda else "timing/peak_resident_bytes"
     yield judged(f"{name} is logged", float(row.get(name, 0)) / 2**30, name in row, "GiB")
     if setting.is_cuda:

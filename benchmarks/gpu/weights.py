@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import torch
 
-from benchmarks.gpu import models
-from benchmarks.gpu.batches import engine_of
 from benchmarks.gpu.findings import Finding, Setting, info, judged
 from benchmarks.speed.clock import seconds_of
+from benchmarks.speed.random_rounds import SIZED, TINY, engine_of, make
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.training.engines.options import SingleEngineOptions
@@ -25,25 +23,18 @@ EXPECTED = {
 }
 
 
-@dataclass
 class Way:
     """A model in an engine and in a generator, and the memory between them."""
 
-    name: str
-    setting: Setting
-
-    def __post_init__(self) -> None:
-        config = (models.TINY | models.SIZED)[self.name]()
-        self.copy: Any = models.make(config, self.setting.device)
-        model = models.make(config, self.setting.device)
-        self.engine = engine_of(model, SingleEngineOptions(device=self.setting.device))
-        self.version = 0
+    def __init__(self, name: str, device: str) -> None:
+        config = (TINY | SIZED)[name]()
+        self.copy: Any = make(config, device)
+        self.engine = engine_of(make(config, device), SingleEngineOptions(device=device))
         self.weights = self.engine.weights(0)
         self.shared = SharedWeights(self.weights.state, 2)
 
     def out(self) -> None:
-        self.version += 1
-        self.weights = self.engine.weights(self.version)
+        self.weights = self.engine.weights(self.weights.version + 1)
 
     def write(self) -> None:
         self.shared.write(self.weights)
@@ -65,9 +56,8 @@ class Way:
 
 
 def measure(setting: Setting) -> Iterator[Finding]:
-    for name in ["GPTNeoX"] if setting.is_small else ["pythia_410m", "pythia_1b"]:
-        way = Way(name, setting)
-        total = 0.0
+    for name in ["GPTNeoX"] if setting.is_small else list(EXPECTED):
+        way, total = Way(name, setting.device), 0.0
         for label, step in way.steps().items():
             seconds = median(seconds_of(step, TRIALS, setting.device))
             total += seconds
@@ -79,13 +69,12 @@ def measure(setting: Setting) -> Iterator[Finding]:
         )
         yield judged(f"{name}: the generator has the trainer's bits", arrived, arrived)
     if setting.is_cuda:
-        yield from transfer()
+        yield transfer()
 
 
-def transfer() -> Iterator[Finding]:
+def transfer() -> Finding:
     """16 GB through pinned memory: what a host path could reach at 8B."""
-    size = 2**34
-    there = torch.empty(size, dtype=torch.uint8, device="cuda")
+    there = torch.empty(2**34, dtype=torch.uint8, device="cuda")
     here = torch.empty(2**30, dtype=torch.uint8, pin_memory=True)
 
     def back_and_forth() -> None:
@@ -94,4 +83,4 @@ def transfer() -> Iterator[Finding]:
             part.copy_(here, non_blocking=True)
 
     seconds = median(seconds_of(back_and_forth, 1, "cuda"))
-    yield info("16 GiB to the host and back, pinned", seconds, "s", "0.6-1.2")
+    return info("16 GiB to the host and back, pinned", seconds, "s", "0.6-1.2")

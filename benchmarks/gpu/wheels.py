@@ -6,41 +6,27 @@ import importlib.util
 import zipfile
 from pathlib import Path
 
+from benchmarks.gpu.findings import Refused
+
 # What torch and transformers do not bring, by the name of the module.
 NEEDED = ("hydra", "omegaconf", "antlr4", "pydantic", "pydantic_core")
-# Of the machine itself: nothing is checked without them.
-GIVEN = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "yaml", "filelock", "rich")
-
-
-class Missing(RuntimeError):
-    """The machine lacks packages that no wheel brings."""
 
 
 def unpack(wheels: str, folder: Path) -> list[str]:
-    """Folders to put on the path of Python: none where nothing is missing. Raises Missing."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    lacking = [name for name in GIVEN if importlib.util.find_spec(name) is None]
-    if lacking:
-        raise Missing(f"this Python has no {', '.join(lacking)}: use the one that has torch")
-    if not missing:
+    """Folders to put on the path of Python: none where nothing is missing. Raises Refused."""
+    needed = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if not needed:
         return []
-    files = sorted(Path(wheels).glob("*.whl")) if wheels else []
-    absent = [name for name in missing if not any(brings(file, name) for file in files)]
-    if absent:
-        raise Missing(
+    brought = set()
+    for file in sorted(Path(wheels).glob("*.whl")) if wheels else []:
+        # Pure ones, and one with a library for each version of Python, which have different names.
+        with zipfile.ZipFile(file) as wheel:
+            wheel.extractall(folder)
+            brought |= {name.partition("/")[0] for name in wheel.namelist()}
+    if absent := [name for name in needed if name not in brought]:
+        raise Refused(
             f"no {', '.join(absent)} here and no wheel of it in GPU_CHECK_WHEELS={wheels}: run "
             "`make gpu-check-wheels` where packages can be fetched, and pass "
             "GPU_CHECK_WHEELS=build/gpu-wheels"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in files:
-        # Pure ones, and one with a library for each version of Python, which have different names.
-        with zipfile.ZipFile(file) as wheel:
-            wheel.extractall(folder)
     return [str(folder)]
-
-
-def brings(file: Path, module: str) -> bool:
-    """Whether a wheel holds this module."""
-    with zipfile.ZipFile(file) as wheel:
-        return any(name.startswith(f"{module}/") for name in wheel.namelist())

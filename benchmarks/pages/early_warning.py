@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,6 @@ import pandas as pd
 from benchmarks.pages.warning_signals import (
     FALSE_ALARMS,
     WINDOW,
-    Alarms,
     Concordance,
     Course,
     alarms,
@@ -58,6 +56,7 @@ SIGNALS = {
     "reward/std": -1,
     "sample/length": -1,
 }
+# Runs of one stratum are compared.
 Stratum = Callable[[Cell], Hashable]
 
 
@@ -65,12 +64,14 @@ def by_algorithm(cell: Cell) -> Hashable:
     return str(cell.parts["algo"])
 
 
-def by_staleness(cell: Cell) -> Hashable:
-    return by_algorithm(cell), cell.parts.get("max_staleness")
-
-
-def by_setting(cell: Cell) -> Hashable:
-    return cell.condition
+STRATA: Mapping[str, Stratum] = {
+    "AUROC among the runs of an algorithm": by_algorithm,
+    "AUROC among the runs of an algorithm and a staleness": lambda cell: (
+        by_algorithm(cell),
+        cell.parts.get("max_staleness"),
+    ),
+    "AUROC among the seeds of one setting": lambda cell: cell.condition,
+}
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,11 @@ class Run:
     cell: Cell
     rounds: pd.DataFrame
     collapse: int | None
+
+    def course(self, signal: str, stratum: Hashable) -> Course:
+        """The course of a signal."""
+        values_R = SIGNALS[signal] * self.rounds[signal].to_numpy(float)
+        return Course(stratum, values_R, self.collapse)
 
 
 def runs_of(selection: Selection) -> list[Run]:
@@ -95,33 +101,26 @@ def runs_of(selection: Selection) -> list[Run]:
 
 def courses_of(runs: Sequence[Run], signal: str, stratum: Stratum) -> list[Course]:
     """The course of a signal in each run that has it."""
-    return [
-        Course(
-            stratum(run.cell), SIGNALS[signal] * run.rounds[signal].to_numpy(float), run.collapse
-        )
-        for run in runs
-        if signal in run.rounds
-    ]
+    return [run.course(signal, stratum(run.cell)) for run in runs if signal in run.rounds]
 
 
 def auroc_text(found: Concordance) -> str:
     """AUROC with its interval; a dash without pairs."""
-    if np.isnan(found.auroc):
-        return "-"
-    return f"{found.auroc:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    text = f"{found.auroc:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    return "-" if np.isnan(found.auroc) else text
 
 
 def auroc_table(runs: Sequence[Run], title: str, stratum: Stratum) -> Table:
     """A row for each signal: AUROC at each lead."""
-    rows, counts = [], dict[int, str]()
+    rows, counts = [], list[str]()
     for signal in SIGNALS:
         courses = courses_of(runs, signal, stratum)
         if not any(np.isfinite(one.signal_R).any() for one in courses):
             continue
         made = [concordance(courses, lead) for lead in LEADS]
-        counts |= {one.lead: f"{one.collapsed} / {one.stable}" for one in made}
+        counts = [f"{one.collapsed} / {one.stable}" for one in made]
         rows.append([name_of(signal), *(auroc_text(one) for one in made)])
-    rows.append(["collapsed / stable runs in pairs", *counts.values()])
+    rows.append(["collapsed / stable runs in pairs", *counts])
     return Table(title, ["signal", *(f"{lead} rounds before" for lead in LEADS)], rows)
 
 
@@ -135,52 +134,25 @@ def alarm_table(runs: Sequence[Run]) -> Table:
     for signal in SIGNALS:
         found = alarms(courses_of(runs, signal, by_algorithm))
         if found.collapsed:
-            rows.append([name_of(signal), *alarm_texts(found)])
+            warned = f"{found.warned} of {found.collapsed}"
+            lead = "-" if np.isnan(found.median_lead) else f"{found.median_lead:g}"
+            false = f"{found.false_alarms} of {found.stable}"
+            rows.append([name_of(signal), warned, lead, false])
     columns = ["signal", "collapses warned of", "median lead, rounds", "false alarms"]
     return Table(f"Alarms when at most {FALSE_ALARMS:.0%} of stable runs may alarm", columns, rows)
 
 
-def alarm_texts(found: Alarms) -> list[str]:
-    lead = "-" if np.isnan(found.median_lead) else f"{found.median_lead:g}"
-    return [
-        f"{found.warned} of {found.collapsed}",
-        lead,
-        f"{found.false_alarms} of {found.stable}",
-    ]
-
-
-def outcomes(runs: Sequence[Run]) -> tuple[int, int, list[int]]:
-    """How many runs collapsed and how many did not, and the rounds of the collapses."""
+def run(given: argparse.Namespace, console: Console) -> None:
+    """Score every signal, and print or publish the tables. Raises UserError if no run collapses, or
+    all do."""
+    runs = runs_of(cells(gather(given.tables or [str(TRACKED)])))
     rounds = sorted(one.collapse + 1 for one in runs if one.collapse is not None)
-    return len(rounds), len(runs) - len(rounds), rounds
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command's options."""
-    found = argparse.ArgumentParser(
-        prog="python -m benchmarks.pages.early_warning", description=__doc__
-    )
-    found.add_argument("tables", nargs="*", metavar="TABLES", help="runs, or tables of them")
-    found.add_argument("--docs", type=Path, help="the page whose tables are rewritten")
-    return found
-
-
-def scored_runs(sources: Sequence[str]) -> list[Run]:
-    """The runs that are asked for. Raises UserError if none collapses, or all do."""
-    runs = runs_of(cells(gather(sources or [str(TRACKED)])))
-    fallen, stable, _ = outcomes(runs)
+    fallen, stable = len(rounds), len(runs) - len(rounds)
     if not fallen or not stable:
         raise UserError(
             f"{counted(fallen, 'run')} collapsed and {stable} did not: a warning is a difference "
             f"between both; pass runs such as those of `make sweep SWEEP={SWEEP}`"
         )
-    return runs
-
-
-def run(given: argparse.Namespace, console: Console) -> None:
-    """Score every signal, and print or publish the tables."""
-    runs = scored_runs(given.tables)
-    fallen, stable, rounds = outcomes(runs)
     caption = (
         f"{counted(fallen + stable, 'run')}: {fallen} collapsed, at rounds {rounds[0]} to "
         f"{rounds[-1]} (median {int(np.median(rounds))}), and {stable} did not."
@@ -189,18 +161,18 @@ def run(given: argparse.Namespace, console: Console) -> None:
         f"A signal is read as its mean over the last {WINDOW} rounds. Intervals are of 95% "
         "over runs, by bootstrap."
     ]
-    tables = [
-        auroc_table(runs, "AUROC among the runs of an algorithm", by_algorithm),
-        auroc_table(runs, "AUROC among the runs of an algorithm and a staleness", by_staleness),
-        auroc_table(runs, "AUROC among the seeds of one setting", by_setting),
-        alarm_table(runs),
-    ]
-    publish(caption, notes, tables, given.docs, console)
+    tables = [auroc_table(runs, title, stratum) for title, stratum in STRATA.items()]
+    publish(caption, notes, [*tables, alarm_table(runs)], given.docs, console)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; exit code 2 on a wrong option or runs of which none collapses."""
-    given: Any = parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.pages.early_warning", description=__doc__
+    )
+    parser.add_argument("tables", nargs="*", metavar="TABLES", help="runs, or tables of them")
+    parser.add_argument("--docs", type=Path, help="the page whose tables are rewritten")
+    given = parser.parse_args(arguments)
     return exit_code("warnings", lambda: run(given, Console(quiet=False)))
 
 

@@ -3,8 +3,8 @@
 python -m benchmarks.pages.over_optimisation RUNS... [--figure FILE]
       [--docs docs/tldr_nano.md]
 
-As in arXiv:2210.10760 for one proxy and arXiv:2310.02743 for ensembles. `make over-optimisation`
-trains the runs; the figure is one of `rlhf-lab plot`.
+As in arXiv:2210.10760 for one proxy and arXiv:2310.02743 for ensembles.
+`rlhf-lab sweep over_optimisation_nano` trains the runs; the figure is one of `rlhf-lab plot`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.comparison.cell import Cell
 from rlhf_lab_analysis.comparison.families import rest_of
-from rlhf_lab_analysis.comparison.selection import Selection
 from rlhf_lab_analysis.markdown import Table, publish, split_at_markers
 from rlhf_lab_analysis.plots.figure import draw
 from rlhf_lab_analysis.plots.panels import Request
 from rlhf_lab_analysis.plots.style import Style, write
 
 SINGLE = "single"
+CAPTION = (
+    "Gold and proxy are gains over the SFT model of the seed; KL is in nats a sequence; the peak "
+    "is the best evaluated version; equal KL is the largest that all rewards of a seed get to."
+)
 REQUEST = Request(y=["gold", "proxy", "gold"], x=["kl", "kl", "updates"])
 
 
@@ -42,10 +45,6 @@ class Curve:
     kl: Sequence[float]
     gold: Sequence[float]
     proxy: Sequence[float]
-
-    @property
-    def peak(self) -> float:
-        return max(self.gold)
 
     def gold_at(self, kl: float) -> float:
         """Gold where the run first is that far from SFT, on the line between two evaluations.
@@ -62,53 +61,45 @@ class Curve:
 Curves = Mapping[str, Mapping[int, Curve]]
 
 
-def reward_of(cell: Cell) -> str:
-    """single, or how an ensemble combines its members."""
-    return str(cell.config("reward.combine")) if cell.parts["reward"] == "ensemble" else SINGLE
-
-
-def curves_of(selection: Selection) -> Curves:
+def curves_of(cells: Sequence[Cell]) -> Curves:
     """The curves by reward, the single proxy first. Raises UserError if runs do not belong
     together, two have the same reward and seed, or a seed is not trained with every reward."""
     curves: dict[str, dict[int, Curve]] = {SINGLE: {}}
-    first = selection.cells[0]
-    for cell in selection.cells:
-        if rest_of(cell, ["reward"]) != rest_of(first, ["reward"]):
+    for cell in cells:
+        if rest_of(cell, ["reward"]) != rest_of(cells[0], ["reward"]):
             raise UserError(
-                f"{cell.condition} and {first.condition} differ in more than seed and reward: pass "
-                "runs of one study, or train it anew in another folder"
+                f"{cell.condition} and {cells[0].condition} differ in more than seed and reward: "
+                "pass runs of one study, or train it anew in another folder"
             )
-        held = curves.setdefault(reward_of(cell), {})
+        # An ensemble is called by how it combines its members.
+        is_ensemble = cell.parts["reward"] == "ensemble"
+        name = str(cell.config("reward.combine")) if is_ensemble else SINGLE
+        held = curves.setdefault(name, {})
         if twice := sorted(set(held) & set(cell.seeds)):
-            raise UserError(f"seed={twice[0]} of {reward_of(cell)} occurs twice: pass one of them")
-        held |= curves_by_seed(cell)
+            raise UserError(f"seed={twice[0]} of {name} occurs twice: pass one of them")
+        gold, proxy = (cell.paths("kl/sft_k1", score) for score in ("gold/mean", "proxy/mean"))
+        for seed, (kl, rewards) in gold.items():
+            held[seed] = Curve(kl, gains(rewards), gains(proxy[seed][1]))
     for name, held in curves.items():
         if missing := sorted(set(curves[SINGLE]) ^ set(held)):
             raise UserError(
                 f"{name} and {SINGLE} do not have the same seeds (seed {missing[0]}): train "
-                "the missing runs with `make over-optimisation`, or leave their fellows out"
+                "the missing runs with `rlhf-lab sweep over_optimisation_nano`, or leave the "
+                "others of the seed out"
             )
     return curves
-
-
-def curves_by_seed(cell: Cell) -> dict[int, Curve]:
-    gold, proxy = (cell.paths("kl/sft_k1", column) for column in ("gold/mean", "proxy/mean"))
-    return {
-        seed: Curve(kl, gains(rewards), gains(proxy[seed][1]))
-        for seed, (kl, rewards) in gold.items()
-    }
 
 
 def gains(values: Sequence[float]) -> list[float]:
     return [value - values[0] for value in values]
 
 
-# A number of one run, given the largest KL that its seed reaches with every reward.
+# A number of one run, given the largest KL that its seed reaches with every reward. The drop is
+# from the best evaluated version to the last one.
 MEASURES: dict[str, Callable[[Curve, float], float]] = {
-    "gold at the peak": lambda curve, _: curve.peak,
+    "gold at the peak": lambda curve, _: max(curve.gold),
     "gold at the end": lambda curve, _: curve.gold[-1],
-    # Lost from the best evaluated version to the last one.
-    "drop from the peak": lambda curve, _: curve.peak - curve.gold[-1],
+    "drop from the peak": lambda curve, _: max(curve.gold) - curve.gold[-1],
     "gold at equal KL": lambda curve, shared: curve.gold_at(shared),
     "KL at the end": lambda curve, _: curve.kl[-1],
     "own proxy at the end": lambda curve, _: curve.proxy[-1],
@@ -118,54 +109,43 @@ MEASURES: dict[str, Callable[[Curve, float], float]] = {
 def tables_of(curves: Curves) -> list[Table]:
     """Levels, and differences to the single proxy. Proxies have scales of their own, so their
     difference is left out."""
-    shared = {seed: min(max(held[seed].kl) for held in curves.values()) for seed in curves[SINGLE]}
-    numbers = {
-        name: [
-            {seed: measure(curve, shared[seed]) for seed, curve in held.items()}
-            for measure in MEASURES.values()
-        ]
-        for name, held in curves.items()
-    }
-    levels = [[name, *(mean_text(one, 2) for one in own)] for name, own in numbers.items()]
-    differences = []
-    for name in [name for name in numbers if name != SINGLE]:
-        pairs = zip(numbers[name][:-1], numbers[SINGLE], strict=False)
-        apart = [{seed: one[seed] - base[seed] for seed in one} for one, base in pairs]
-        differences.append([name, *(mean_text(one, 2) for one in apart)])
+    base = curves[SINGLE]
+    shared = {seed: min(max(held[seed].kl) for held in curves.values()) for seed in base}
+    levels, differences = [], []
+    for name, held in curves.items():
+        own, apart = [name], [name]
+        for measure in MEASURES.values():
+            values = {seed: measure(curve, shared[seed]) for seed, curve in held.items()}
+            less = {
+                seed: value - measure(base[seed], shared[seed]) for seed, value in values.items()
+            }
+            own.append(mean_text(values, 2))
+            apart.append(mean_text(less, 2))
+        levels.append(own)
+        differences.append(apart[:-1])
     columns = ["reward", *MEASURES]
+    title = "differences to the single proxy, paired by seed"
     return [
         Table("gains over SFT", columns, levels),
-        Table("differences to the single proxy, paired by seed", columns[:-1], differences),
+        Table(title, columns[:-1], [row for row in differences if row[0] != SINGLE]),
     ]
-
-
-def caption(curves: Curves) -> str:
-    return (
-        f"{caption_of(curves[SINGLE])}. Gold and proxy are gains over the SFT model of the seed; "
-        "KL is in nats a sequence; the peak is the best evaluated version; equal KL is the largest "
-        "that all rewards of a seed get to."
-    )
-
-
-def peak_note(curves: Curves) -> str:
-    """Where the gold reward of the single proxy peaks, as a share of the run."""
-    shares = [
-        curve.gold.index(curve.peak) / (len(curve.gold) - 1) for curve in curves[SINGLE].values()
-    ]
-    return f"Gold of the single proxy peaks after {median(shares):.0%} of the updates."
 
 
 def report(folders: Sequence[Path], page: Path | None, file: Path, console: Console) -> None:
     """Print the tables, draw the figure, and write both into the page if there is one."""
     if page:
         split_at_markers(page)
-    selection = select_runs(folders, console)[1]
-    curves = curves_of(selection)
+    selection = select_runs(folders, console)
+    curves = curves_of(selection.cells)
     file.parent.mkdir(parents=True, exist_ok=True)
     drawn = draw(selection, REQUEST, Style(), None)
     write(drawn.figure, file.with_suffix(""), [file.suffix[1:]])
     link = f"![gold and proxy against KL]({os.path.relpath(file, page.parent if page else '.')})"
-    publish(f"{link}\n\n{caption(curves)}", [peak_note(curves)], tables_of(curves), page, console)
+    own = [curve.gold for curve in curves[SINGLE].values()]
+    share = median(gold.index(max(gold)) / (len(gold) - 1) for gold in own)
+    note = f"Gold of the single proxy peaks after {share:.0%} of the updates."
+    caption = f"{link}\n\n{caption_of(curves[SINGLE])}. {CAPTION}"
+    publish(caption, [note], tables_of(curves), page, console)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

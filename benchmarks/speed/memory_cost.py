@@ -3,7 +3,7 @@
 python -m benchmarks.speed.memory_cost [--groups 16] [--tokens 64]
 
 Peak memory of one update over a vocabulary of 50k tokens, with the logits made at once and in
-chunks, each in a process of its own; and the share of padding in micro-batches, in the order of the
+chunks, each in a new process; and the share of padding in micro-batches, in the order of the
 prompts and in buckets of like length, at lengths as uneven as those of real answers.
 """
 
@@ -15,70 +15,36 @@ import multiprocessing
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 
 import torch
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
+from benchmarks.speed import random_rounds
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.algos.online_dpo import OnlineDPO
-from rlhf_lab.models.batching import collate, token_weights
+from rlhf_lab.models.batching import collate
 from rlhf_lab.models.microbatches import split
 from rlhf_lab.runs.memory import keep_freed_memory, peak_bytes
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.training.engines.distributed import Processes
-from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.training.engines.options import SingleEngineOptions
-from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
-from rlhf_lab.training.engines.single import SingleBackend
-from rlhf_lab.training.optim import Optim
-from rlhf_lab.types.data import Batch
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 VOCABULARY = 50_304
 CPU = torch.device("cpu")
 
 
-def long_rows(num_groups: int, tokens: int) -> Batch:
-    """Two full-length answers to every prompt, the second one better, with credit and weight."""
-    ids = torch.arange(2 * num_groups * tokens).view(num_groups, 2, tokens) % VOCABULARY
-    groups = [
-        Group(
-            Prompt(n, (1,) * 8, Example("", "", "")),
-            tuple(Sample(tuple(one), (-1.0,) * tokens, 0, Finish.eos, "") for one in pair),
-            (0.0, 1.0),
-        )
-        for n, pair in enumerate(ids.tolist())
-    ]
-    batch = collate(groups, pad_id=0)
-    sign_B1 = torch.tensor([-1.0, 1.0]).repeat(num_groups).unsqueeze(1)
-    return replace(
-        batch,
-        reference_logp_BT=torch.zeros_like(batch.mask_BT),
-        credit_BT=sign_B1 * batch.mask_BT,
-        weight_BT=token_weights(batch, OnlineDPO().reduction),
-    )
-
-
 def peak_of_update(logit_tokens: int, num_groups: int, tokens: int) -> tuple[int, int]:
-    """Resident bytes before an update, and the most during it."""
+    """Resident bytes before an update of two full-length answers to every prompt, and the most
+    during it and the reference's forward pass."""
     keep_freed_memory()
-    torch.manual_seed(0)
-    config = GPTNeoXConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=512,
-        max_position_embeddings=512,
+    config = random_rounds.sized("gpt_neox", 128, 2, 4, VOCABULARY)
+    options = SingleEngineOptions(
+        device="cpu", micro_rows=2 * num_groups, logit_tokens=logit_tokens
     )
-    model = GPTNeoXForCausalLM(config).eval()
-    dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
-    options = SingleEngineOptions(micro_rows=2 * num_groups, logit_tokens=logit_tokens)
-    backend = SingleBackend(PolicyWithValues(model, None, 1.0), Optim(lr=1e-4), CPU)
-    engine = TrainingEngine(backend, dtypes, options, Processes(), config.hidden_size)
+    engine = random_rounds.engine_of(random_rounds.make(config, "cpu"), options)
+    prompts = random_rounds.prompts(VOCABULARY, num_groups, 2, 8, 8)
+    groups = random_rounds.answered(prompts, VOCABULARY, tokens, tokens)
     before = peak_bytes(CPU)["resident_bytes"]
-    batch = long_rows(num_groups, tokens)
+    batch = random_rounds.update_batch(engine, OnlineDPO(), groups)
     engine.update(batch, OnlineDPO(), NoCorrection(), 1e-4)
     return before, peak_bytes(CPU)["resident_bytes"]
 
@@ -118,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console, spawned = Console(quiet=False), multiprocessing.get_context("spawn")
     # Peaks are of a process: each task has a new one.
     with ProcessPoolExecutor(1, spawned, max_tasks_per_child=1) as pool:
-        for chunk in (0, 1024, 256, 64):
+        for chunk in (0, 1024, 256):
             job = pool.submit(peak_of_update, chunk, given.groups, given.tokens)
             before, peak = (number / 1e6 for number in job.result())
             console.print(

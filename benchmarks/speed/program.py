@@ -1,20 +1,24 @@
-"""Run `rlhf-lab` in processes of its own, sides in turns, and report what was measured."""
+"""Run `rlhf-lab` in processes, sides in turns, and report what was measured."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from rlhf_lab.runs.provenance import usable_cores
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.markdown import Table
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+# Shares of a core that an idle desktop has anyway.
+IDLE_CORES = 0.2
 
 
 def command(*words: str) -> list[str]:
@@ -29,6 +33,13 @@ def run(*words: str, **environment: str) -> None:
         raise UserError(f"the run ended with code {done.returncode}: correct its options")
 
 
+def sft_model(name: str, steps: int, cache: Path) -> Path:
+    """The folder of a model after SFT."""
+    run("sft", f"model={name}", f"sft.steps={steps}", f"output.cache={cache}", "output.quiet=true")
+    (made,) = (cache / "sft").glob("*/config.json")
+    return made.parent
+
+
 def in_turns(sides: Mapping[K, Callable[[int], T]], repeats: int) -> dict[K, list[T]]:
     """What each side returns, by its name. A side is called with the number of the repeat; another
     one begins each time, so that a slow minute of the machine hits all alike."""
@@ -39,6 +50,18 @@ def in_turns(sides: Mapping[K, Callable[[int], T]], repeats: int) -> dict[K, lis
         for name in (*names[first:], *names[:first]):
             found[name].append(sides[name](repeat))
     return found
+
+
+def busy_note() -> str:
+    """A sentence for the results, from the load of the last minute; "" for a machine that is free:
+    threads of one side may wait for a core that the other side had to itself."""
+    busy = os.getloadavg()[0]
+    if busy <= IDLE_CORES:
+        return ""
+    return (
+        f"BUSY: other work held {busy:.1f} of {usable_cores()} cores when this began, so that its "
+        "ratios are not to be trusted."
+    )
 
 
 def report(table: Table, path: Path, console: Console) -> None:

@@ -3,9 +3,9 @@
 python -m benchmarks.speed.sides --side 'KEY=VALUE ...' --side 'KEY=VALUE ...' [--repeats 3]
     [KEY=VALUE ...]
 
-Seconds are those of the run's own ledger after its last round. The first run makes the stages.
-Shown with them: CPU seconds of the process and its children, with the start, and the digest of the
-last weights, which tells whether both sides computed the same.
+Seconds are those of the run's ledger after its last round. The first run makes the stages. Shown
+with them: CPU seconds of the process and its children, with the start, and the digest of the last
+weights, which shows whether both sides computed the same.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import resource
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.speed.clock import Spread
 from benchmarks.speed.program import in_turns, run
@@ -30,55 +30,50 @@ from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.markdown import Table
 
 PHASES = ("take", "wait", "reference", "update", "probe", "sync", "track", "save", "other", "wall")
+CPU, DIGEST = "CPU", "last weights"
 
 
-@dataclass(frozen=True)
-class Trained:
-    """seconds: by phase. cpu: seconds of the processor."""
-
-    seconds: Mapping[str, float]
-    cpu: float
-    digest: str
+def cpu_seconds() -> float:
+    """Of all processes that this one started and that ended."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
-def train(words: Sequence[str], _: int = 0) -> Trained:
-    """A run into a folder that is removed. Raises UserError if it fails."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def train(words: Sequence[str], _: int = 0) -> dict[str, Any]:
+    """Seconds by phase, CPU seconds and the digest of a run into a folder that is removed. Raises
+    UserError if it fails."""
+    before = cpu_seconds()
     with tempfile.TemporaryDirectory() as folder:
         run("train", *words, "output.quiet=true", f"output.dir={folder}/run")
         last = read_rows(Path(folder, "run", METRICS))[-1]
         digest = str(read_manifest(manifest_path(Path(folder, "run")))["weights_digest"])
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Trained({phase: float(last[f"seconds/{phase}"]) for phase in PHASES}, cpu, digest)
+    seconds = {phase: float(last[f"seconds/{phase}"]) for phase in PHASES}
+    return {**seconds, CPU: cpu_seconds() - before, DIGEST: digest}
 
 
-def table_of(found: Mapping[str, Sequence[Trained]]) -> Table:
+def table_of(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
     """A row for each phase, a column for each side; ratios are to the first side's run of the same
     repeat."""
     base = next(iter(found.values()))
-    columns = [texts_of(runs, base) for runs in found.values()]
-    heads = [*PHASES, "CPU", "CPU, ratio", "last weights"]
-    rows = [list(row) for row in zip(heads, *columns, strict=True)]
-    return Table("seconds, median [least, most] of the repeats", ["", *found], rows)
-
-
-def texts_of(runs: Sequence[Trained], base: Sequence[Trained]) -> list[str]:
-    """A side's cell of each row."""
-    ratios = [run.cpu / other.cpu for run, other in zip(runs, base, strict=True)]
-    return [
-        *(Spread.of([run.seconds[phase] for run in runs]).text(".3f") for phase in PHASES),
-        Spread.of([run.cpu for run in runs]).text(".2f"),
-        Spread.of(ratios).text(".3f"),
-        ", ".join(sorted({run.digest[:8] for run in runs})),
+    rows = [
+        [name, *(Spread.of([run[name] for run in runs]).text(".3f") for runs in found.values())]
+        for name in (*PHASES, CPU)
     ]
+    ratios = [
+        [run[CPU] / other[CPU] for run, other in zip(runs, base, strict=True)]
+        for runs in found.values()
+    ]
+    rows.append(["CPU, ratio", *(Spread.of(own).text(".3f") for own in ratios)])
+    digests = ({run[DIGEST][:8] for run in runs} for runs in found.values())
+    rows.append([DIGEST, *(", ".join(sorted(own)) for own in digests)])
+    return Table("seconds, median [least, most] of the repeats", ["", *found], rows)
 
 
 def measure(given: argparse.Namespace, console: Console) -> None:
     if len(given.side) < 2 or given.repeats < 1:
         raise UserError("pass --side twice or more, and --repeats 1 or more")
     sides = {side: functools.partial(train, [*given.options, *side.split()]) for side in given.side}
-    train([*given.options, *given.side[0].split()])
+    next(iter(sides.values()))()
     table = table_of(in_turns(sides, given.repeats))
     console.table(table.title, table.columns, table.rows)
 

@@ -4,113 +4,93 @@ so that it is importable in either environment."""
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-ALGORITHMS = ("grpo", "rloo", "online_dpo")
+# TRL's own default each: no reference for GRPO, and the usual pull for the others.
+KL = {"grpo": 0.0, "rloo": 0.05, "online_dpo": 0.1}
+ALGORITHMS = tuple(KL)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A model folder, a folder with train.jsonl, and everything that decides the work of a run.
+    """Everything that decides the work of a run.
 
-    name: label of the size, then name of the algorithm. groups: prompts of an update. micro_rows:
-    completions of one forward and backward pass. warm_up, updates: updates before the clock starts,
-    and those that it times. threads: torch threads of a side that runs in one process. kl_coef:
-    weight of the pull to the reference (at 0, TRL holds none); beta of online DPO.
+    folder: of the models and prompts. rows: completions of an update. micro_rows: those of one
+    forward and backward pass. warm_up, updates: updates before the clock starts, and those that it
+    times. threads: torch threads of a side that runs in one process.
     """
 
-    name: str
     model: str
-    prompts: str
-    algorithm: str
-    groups: int
-    group_size: int
+    rows: int
     max_prompt_tokens: int
     max_new_tokens: int
     micro_rows: int
-    warm_up: int
     updates: int
-    threads: int
-    kl_coef: float
+    repeats: int
+    dtype: str = "float32"
+    algorithm: str = "grpo"
+    folder: str = ""
+    threads: int = 2
+    warm_up: int = 1
     learning_rate: float = 1e-5
     temperature: float = 0.7
-    device: str = "cpu"
-    dtype: str = "float32"
     seed: int = 1
 
-    def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"algorithm={self.algorithm}: choose one of {', '.join(ALGORITHMS)}")
-        for key in ("groups", "max_new_tokens", "micro_rows", "warm_up", "updates", "threads"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key}={getattr(self, key)}: choose 1 or more")
-        if self.group_size < 2:
-            raise ValueError(f"group_size={self.group_size}: choose 2 or more")
-        if self.algorithm == "online_dpo" and self.group_size != 2:
-            raise ValueError(f"group_size={self.group_size}: TRL's online DPO draws 2 a prompt")
+    @property
+    def name(self) -> str:
+        """Model, type and algorithm."""
+        dtype = "" if self.dtype == "float32" else f"-{self.dtype}"
+        return f"{self.model}{dtype} {self.algorithm}"
 
     @property
-    def label(self) -> str:
-        """Of the size: model and type, the first word of the name."""
-        return self.name.split()[0]
+    def group_size(self) -> int:
+        """K=4, but where the algorithm compares two."""
+        return 2 if self.algorithm == "online_dpo" else 4
 
     @property
-    def rows(self) -> int:
-        """Completions of an update."""
-        return self.groups * self.group_size
+    def groups(self) -> int:
+        """Prompts of an update."""
+        return self.rows // self.group_size
+
+    @property
+    def kl_coef(self) -> float:
+        """Weight of the pull to the reference (at 0, TRL holds none); beta of online DPO."""
+        return KL[self.algorithm]
+
+    @property
+    def model_folder(self) -> Path:
+        return Path(self.folder, "models", self.model)
+
+    @property
+    def prompts_folder(self) -> Path:
+        """Has train.jsonl and validation.jsonl."""
+        return Path(self.folder, "prompts")
 
     def queries(self) -> list[str]:
         """All prompts of the file."""
-        lines = Path(self.prompts, "train.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line)["query"] for line in lines]
-
-    def save(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        text = (self.prompts_folder / "train.jsonl").read_text(encoding="utf-8")
+        return [json.loads(line)["query"] for line in text.splitlines()]
 
 
-def load(path: Path) -> Spec:
-    """The spec of a file. Raises ValueError for keys that a spec does not have, or lacks."""
-    given = json.loads(path.read_text(encoding="utf-8"))
-    known = {f.name for f in fields(Spec)}
-    if odd := sorted(known ^ set(given)):
-        raise ValueError(f"{path}: {odd[0]} is missing, or no key of a spec")
-    return Spec(**given)
-
-
-def answer(measure: Callable[[Spec], dict[str, Any]]) -> int:
-    """Print what is measured of the spec in the file that the command names, as a line of JSON."""
-    (path,) = sys.argv[1:]
-    sys.stdout.write(json.dumps(measure(load(Path(path)))) + "\n")
-    return 0
+NANO = Spec("nano_m", 128, 64, 32, 64, updates=8, repeats=5)
+PRETRAINED = Spec("smollm2_135m", 8, 128, 32, 8, updates=2, repeats=3)
+# What is measured, with which algorithms; the last where the CPU has instructions for bfloat16.
+SIZES = {
+    NANO: ALGORITHMS,
+    PRETRAINED: ("grpo",),
+    replace(PRETRAINED, dtype="bfloat16"): ("grpo",),
+}
 
 
 @dataclass(frozen=True)
 class Timed:
-    """What a side did between the end of its warm-up and the end of its last timed update.
-
-    trained_tokens, update_seconds: prompt and response tokens of its updates, and the seconds of
-    these alone, where the side measures them.
-    """
+    """What a side did between the end of its warm-up and the end of its last timed update."""
 
     seconds: float
     completions: int
     tokens: int
-    trained_tokens: int = 0
-    update_seconds: float = 0.0
 
     @property
     def completions_per_second(self) -> float:
         return self.completions / self.seconds
-
-    @property
-    def tokens_per_second(self) -> float:
-        return self.tokens / self.seconds
-
-    @property
-    def trained_per_second(self) -> float:
-        """Tokens trained on per second of the updates alone."""
-        return self.trained_tokens / self.update_seconds

@@ -27,61 +27,46 @@ SWEPT = ("algo=grpo,rloo,reinforce", "run.updates_per_round=1,4", "seed=1,2,3,4"
 JOBS = 24
 COMMON = (
     *("task=arithmetic", "reward=task_rule", "sft.steps=60", "run.group_size=4"),
-    *("run.groups_per_update=16", "eval.prompts=128", "eval.snapshots=1"),
+    *("run.groups_per_update=16", "eval.prompts=128", "eval.snapshots=1", "output.quiet=true"),
     *("checkpoint=rounds", "checkpoint.rounds=4"),
 )
 LAUNCHERS = {1: ("launcher=local",), 2: ("launcher=joblib", "hydra.launcher.n_jobs=2")}
 
 
-def whole_row(out: Path, workers: int, updates: int) -> list[str]:
+def whole_row(out: Path, workers: int, options: Sequence[str]) -> list[str]:
     """A whole sweep from its command to its end: seconds, those of a run from start to end, and
     those of a worker per job outside the runs (starting the sweep, checking, launching)."""
-    root = out / f"workers-{workers}"
-    words = [*COMMON, *SWEPT, *LAUNCHERS[workers], f"run.updates={updates}"]
-    start = time.perf_counter()
-    program.run("train", "-m", *words, *where(out), f"output.root={root}")
-    wall = time.perf_counter() - start
+    root, start = out / f"workers-{workers}", time.perf_counter()
+    program.run("train", "-m", *options, *SWEPT, *LAUNCHERS[workers], f"output.root={root}")
+    wall, own = time.perf_counter() - start, 0.0
     found = list_runs(root)
     assert len(found) == JOBS, f"{len(found)} runs in {root}"
-    own = sum(seconds_of(run.manifest) for run in found)
+    for run in found:
+        begun, ended = (datetime.fromisoformat(run.manifest[key]) for key in ("started", "ended"))
+        own += (ended - begun).total_seconds()
     outside = (wall * workers - own) / JOBS
     return [f"{workers}", f"{wall:.0f}", f"{own / JOBS:.1f}", f"{outside:.1f}"]
 
 
-def where(out: Path) -> tuple[str, str]:
-    return f"output.cache={out}/.cache", "output.quiet=true"
-
-
-def seconds_of(manifest: object) -> float:
-    """From a run's start to its end."""
-    assert isinstance(manifest, dict)
-    begun, ended = (datetime.fromisoformat(manifest[key]) for key in ("started", "ended"))
-    return (ended - begun).total_seconds()
-
-
-def one_job(out: Path, name: str, updates: int, sent: signal.Signals | None = None) -> float:
+def one_job(root: Path, options: Sequence[str], sent: signal.Signals | None = None) -> float:
     """Seconds of a sweep of one job; if a signal is sent, of the sweep that it cuts off when half
     of the rounds are done and of the same one started again. SIGKILL goes to the job alone."""
-    words = [*COMMON, "algo=grpo", "seed=1", f"run.updates={updates}", "hydra.mode=MULTIRUN"]
-    words += [*where(out), f"output.root={out}/{name}"]
+    words = [*options, "algo=grpo", "seed=1", "hydra.mode=MULTIRUN", f"output.root={root}"]
+    updates = int(dict(word.split("=", 1) for word in options)["run.updates"])
     start = time.perf_counter()
     if sent is not None:
         sweep = subprocess.Popen(program.command("train", *words))
-        while rows_below(out / name) < updates // 2:
+        while sum(p.read_bytes().count(b"\n") for p in root.rglob(METRICS)) < updates // 2:
             assert sweep.poll() is None, "the sweep ended before it could be cut off"
             time.sleep(0.02)
         if sent is signal.SIGKILL:
-            (run,) = list_runs(out / name)
+            (run,) = list_runs(root)
             os.kill(run.manifest["process"]["pid"], sent)
         else:
             sweep.send_signal(sent)
         assert sweep.wait() != 0, "it ended before the signal came"
     program.run("train", *words)
     return time.perf_counter() - start
-
-
-def rows_below(root: Path) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in root.rglob(METRICS))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,16 +76,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--updates", type=int, default=64)
     parser.add_argument("--stops", type=int, default=3)
     given = parser.parse_args(arguments)
-    console, out, updates = Console(quiet=False), given.out, given.updates
-    program.run("stages", "-m", *COMMON, "seed=1,2,3,4", *where(out))
+    console, out, tries = Console(quiet=False), given.out, range(given.stops)
+    options = [*COMMON, f"output.cache={out}/.cache", f"run.updates={given.updates}"]
+    program.run("stages", "-m", *options, "seed=1,2,3,4")
     columns = ["workers", "wall s", "s of a run", "outside of runs, s a job"]
-    rows = [whole_row(out, workers, updates) for workers in LAUNCHERS]
+    rows = [whole_row(out, workers, options) for workers in LAUNCHERS]
     program.report(Table(f"a sweep of {JOBS} jobs", columns, rows), out / "sweep.json", console)
-    alone = min(one_job(out, f"alone-{n}", updates) for n in range(given.stops))
-    rows = []
+    alone, rows = min(one_job(out / f"alone-{n}", options) for n in tries), []
     for sent in (signal.SIGTERM, signal.SIGKILL):
-        for n in range(given.stops):
-            both = one_job(out, f"{sent.name}-{n}", updates, sent)
+        for n in tries:
+            both = one_job(out / f"{sent.name}-{n}", options, sent)
             rows.append([sent.name, f"{alone:.1f}", f"{both:.1f}", f"{both - alone:.1f}"])
     columns = ["cut off by", "left alone s", "both tries s", "lost s"]
     program.report(Table("a job that is cut off", columns, rows), out / "stop.json", console)

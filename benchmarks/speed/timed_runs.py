@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,39 +19,33 @@ from rlhf_lab.types.errors import UserError
 ROOT = Path(__file__).resolve().parents[2]
 # Rounds that async trains on at its end while its generator is done: they are not timed.
 AHEAD = {"sync": 0, "async": 1}
-# Groups of like length share a pass; TRL's trainers cut an update by rows alone.
-MICRO_TOKENS = {"cpu": 2048, "cuda": 32768}
 # Half precision with float32 masters.
 ENGINE = {"float32": (), "bfloat16": ("engine=fsdp", "engine.dtype=bfloat16")}
-# KL to the start is measured on so many where the algorithm does not ask for it, as TRL's do not.
-REFERENCE_GROUPS = 4
-KL_OPTION = {"grpo": "algo.kl_coef", "rloo": "algo.kl_coef", "online_dpo": "algo.beta"}
+REWARD = "benchmarks.speed.reward.reward"
 
 
 def options(spec: Spec, mode: str, folder: Path) -> list[str]:
-    """The options of our side: those of the spec, and nothing evaluated, saved or probed."""
+    """The options of our side: those of the spec, and nothing evaluated, saved or probed. KL to the
+    start is measured on four groups where the algorithm does not ask for it, as TRL's do not."""
     threads = spec.threads if mode == "sync" else max(1, spec.threads // 2)
     updates = spec.warm_up + spec.updates + AHEAD[mode]
+    pull = "algo.beta" if spec.algorithm == "online_dpo" else "algo.kl_coef"
     return [
-        *("task=tldr", f"task.path={spec.prompts}", "model=pretrained"),
-        *(f"task.max_prompt_tokens={spec.max_prompt_tokens}", f"model.path={spec.model}"),
-        *(f"model.dtype={spec.dtype}", f"mode={mode}", f"seed={spec.seed}"),
-        *("reward=function", "reward.path=benchmarks.speed.reward.reward"),
-        *("reward@judge=function", "judge.path=benchmarks.speed.reward.reward"),
-        *(f"algo={spec.algorithm}", f"{KL_OPTION[spec.algorithm]}={spec.kl_coef}"),
-        *(f"run.updates={updates}", f"run.groups_per_update={spec.groups}"),
-        *(f"run.group_size={spec.group_size}", "run.updates_per_round=1", "run.passes=1"),
-        *(
-            f"generator.max_new_tokens={spec.max_new_tokens}",
-            f"engine.micro_rows={spec.micro_rows}",
-            f"engine.micro_tokens={MICRO_TOKENS[spec.device]}",
-        ),
-        *ENGINE[spec.dtype],
+        *("task=tldr", f"task.path={spec.prompts_folder}"),
+        *("model=pretrained", f"model.path={spec.model_folder}", f"model.dtype={spec.dtype}"),
+        *(f"task.max_prompt_tokens={spec.max_prompt_tokens}", f"mode={mode}", f"seed={spec.seed}"),
+        *("reward=function", f"reward.path={REWARD}"),
+        *("reward@judge=function", f"judge.path={REWARD}"),
+        *(f"algo={spec.algorithm}", f"{pull}={spec.kl_coef}", f"run.updates={updates}"),
+        *(f"run.groups_per_update={spec.groups}", f"run.group_size={spec.group_size}"),
+        *("run.updates_per_round=1", "run.passes=1", *ENGINE[spec.dtype]),
+        *(f"engine.micro_rows={spec.micro_rows}", f"engine.threads={threads}"),
+        # Groups of like length share a pass; TRL's trainers cut an update by rows alone.
+        "engine.micro_tokens=2048",
+        *(f"generator.max_new_tokens={spec.max_new_tokens}", f"generator.threads={threads}"),
         *(f"generator.chunk_groups={spec.groups}", f"generator.temperature={spec.temperature}"),
-        *(f"generator.threads={threads}", f"engine.threads={threads}"),
-        *(f"optim.lr={spec.learning_rate}", "optim.schedule=constant"),
-        *("eval=none", "checkpoint=none", "tracker.probe_groups=0"),
-        f"tracker.reference_groups={REFERENCE_GROUPS}",
+        *(f"optim.lr={spec.learning_rate}", "optim.schedule=constant", "eval=none"),
+        *("checkpoint=none", "tracker.probe_groups=0", "tracker.reference_groups=4"),
         *(f"output.dir={folder}", "output.quiet=true"),
     ]
 
@@ -76,39 +71,28 @@ def time_between(rows: Sequence[Mapping[str, Any]], warm_up: int, updates: int) 
         seconds=between("seconds/wall"),
         completions=between("total/completions"),
         tokens=between("total/generated_tokens"),
-        trained_tokens=between("total/trained_tokens"),
-        update_seconds=between("seconds/update"),
     )
 
 
 def theirs(python: Path, spec: Spec, folder: Path) -> Timed:
     """The same with TRL's trainer, by its environment's Python."""
-    return Timed(**run_module(spec, python, "benchmarks.speed.trl_side", folder))
-
-
-def run_module(spec: Spec, python: Path, module: str, folder: Path) -> dict[str, Any]:
-    """The JSON on the last line that a module of this package prints for a spec."""
-    folder.mkdir(parents=True, exist_ok=True)
-    spec.save(folder / "spec.json")
-    output = output_of([str(python), "-m", module, str(folder / "spec.json")], spec)
-    found: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
-    return found
+    folder.mkdir(parents=True)
+    path = folder / "spec.json"
+    path.write_text(json.dumps(asdict(spec)), encoding="utf-8")
+    output = output_of([str(python), "-m", "benchmarks.speed.trl_side", str(path)], spec)
+    return Timed(**json.loads(output.strip().splitlines()[-1]))
 
 
 def output_of(words: Sequence[str], spec: Spec) -> str:
     """The standard output of a command. Raises RuntimeError with all its output if it fails."""
     environment = {
         **os.environ,
-        # Whoever takes a GPU where there is one must not find it in a comparison of CPUs.
-        **({"CUDA_VISIBLE_DEVICES": ""} if spec.device == "cpu" else {}),
+        # What takes a GPU where there is one must not find it in a comparison of CPUs.
+        "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": str(spec.threads),
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        # One process each, so that the number of threads is the given one.
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
     }
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:
@@ -119,17 +103,12 @@ def output_of(words: Sequence[str], spec: Spec) -> str:
 def python_of(environment: Path) -> Path:
     """The Python of TRL's environment. Refused if it cannot import what the benchmark needs."""
     python = (environment / "bin" / "python").absolute()
-    if not python.is_file():
-        raise UserError(
-            f"--trl={environment} holds no bin/python: run `make bench`, which makes it, or pass "
-            "--trl=<an environment made by `make test-oracle`>"
-        )
-    imports = [str(python), "-c", "import accelerate, datasets, trl"]
-    done = subprocess.run(imports, capture_output=True, text=True)
-    if done.returncode:
+    reason, remedy = "it holds no bin/python", "run `make bench`, which makes it"
+    if python.is_file():
+        imports = [str(python), "-c", "import accelerate, datasets, trl"]
+        done = subprocess.run(imports, capture_output=True, text=True)
+        if done.returncode == 0:
+            return python
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise UserError(
-            f"--trl={environment} cannot import TRL ({reason}): remove {environment}/.installed "
-            "and run `make bench`"
-        )
-    return python
+        remedy = f"remove {environment}/.installed and run `make bench`"
+    raise UserError(f"--trl={environment} cannot import TRL ({reason}): {remedy}")

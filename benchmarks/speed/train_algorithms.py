@@ -10,7 +10,6 @@ Every run is a real one (`rlhf-lab train`); a run that was cut off is resumed.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.speed import program
 from rlhf_lab.experiment.registry import CLASSES
-from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab_analysis.command import exit_code
 
 COMMON = (
     *("reward=task_rule", "run.updates=32", "run.groups_per_update=16", "run.group_size=4"),
@@ -44,34 +43,33 @@ OWN = {
 WITHOUT_TEACHER = sorted(set(CLASSES["algo"]) - {"distill"})
 
 
-def train(out: Path, algo: str, condition: str, seeds: str) -> str:
-    """Train all seeds of an algorithm under a condition in one process. Returns the end of its
-    error output if it failed, else nothing."""
-    options = [*COMMON, *CONDITIONS[condition], *OWN.get(algo, ())]
-    folders = [f"output.cache={out}/.cache", f"output.dir={out}/{algo}-{condition}-seed${{seed}}"]
-    words = ["train", "-m", f"algo={algo}", f"seed={seeds}", f"output.root={out}"]
-    command = program.command(*words, *options, *folders)
-    done = subprocess.run(command, capture_output=True, text=True)
-    return done.stderr[-2000:] if done.returncode else ""
+def train(given: argparse.Namespace, algo: str, condition: str) -> None:
+    """Train all seeds of an algorithm under a condition. Raises UserError if a run fails."""
+    options = [*COMMON, *CONDITIONS[condition], *OWN.get(algo, ()), f"output.root={given.out}"]
+    folder = f"output.dir={given.out}/{algo}-{condition}-seed${{seed}}"
+    where = (f"output.cache={given.out}/.cache", folder)
+    program.run("train", "-m", f"algo={algo}", f"seed={given.seeds}", *options, *where)
+
+
+def train_all(given: argparse.Namespace) -> None:
+    cache = f"output.cache={given.out}/.cache"
+    program.run("sft", "-m", f"seed={given.seeds}", cache, "output.quiet=true")
+    with ThreadPoolExecutor(given.jobs) as pool:
+        runs = product(given.algos.split(","), CONDITIONS)
+        jobs = [pool.submit(train, given, algo, condition) for algo, condition in runs]
+    for job in jobs:
+        job.result()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; exit code 1 if a run failed, after all others were trained."""
+    """Command line; exit code 2 if a run failed, after all others were trained."""
     parser = argparse.ArgumentParser(description="Train every algorithm over seeds.")
     parser.add_argument("--out", type=Path, default=Path("runs/learning"))
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--algos", default=",".join(WITHOUT_TEACHER))
     given = parser.parse_args(arguments)
-    console = Console(quiet=False)
-    cache = f"output.cache={given.out}/.cache"
-    program.run("sft", "-m", f"seed={given.seeds}", cache, "output.quiet=true")
-    names = list(product(given.algos.split(","), CONDITIONS))
-    with ThreadPoolExecutor(given.jobs) as pool:
-        errors = list(pool.map(lambda one: train(given.out, one[0], one[1], given.seeds), names))
-    for (algo, condition), error in zip(names, errors, strict=True):
-        console.print(f"{algo} {condition}: {error or 'trained'}")
-    return int(any(errors))
+    return exit_code("train_algorithms", lambda: train_all(given))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ from rlhf_lab.models.batching import pad_left
 from rlhf_lab.types.rollouts import Chunk
 
 
-def generate_chunk(model: Any, tokenizer: Any, chunk: Chunk, pad: int, **options: Any) -> int:
+def generate_chunk(model: Any, tokenizer: Any, chunk: Chunk, **options: Any) -> int:
     """Sample a chunk once, with no filter on the draw, as TRL calls it. Returns the response tokens
     up to the end token.
 
     options: of `model.generate`.
     """
-    eos = tokenizer.eos_token_id
+    eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    pad = eos if pad is None else pad
     token_PS, mask_PS = pad_left([prompt.tokens for prompt in chunk.prompts], pad)
     with torch.inference_mode():
         found = model.generate(
@@ -28,7 +29,7 @@ def generate_chunk(model: Any, tokenizer: Any, chunk: Chunk, pad: int, **options
             top_k=0,
             top_p=1.0,
             eos_token_id=eos,
-            pad_token_id=eos if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
+            pad_token_id=pad,
             **options,
         )
     return sum(count_tokens(row, eos) for row in found[:, token_PS.shape[1] :].tolist())

@@ -1,8 +1,10 @@
-"""Pages of the site that are made when it is built: of the code and of notebooks."""
+"""Pages of the site that are made when it is built: of code, notebooks and the benchmark."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,10 @@ from nbconvert import MarkdownExporter
 
 from rlhf_lab.cli.main import COMMANDS
 from rlhf_lab.runs import metric_names
+from rlhf_lab_analysis.benchmark import page as benchmark
+from rlhf_lab_analysis.plots.command import selection_of
+from rlhf_lab_analysis.plots.panels import Form
+from rlhf_lab_analysis.plots.paper import FIGURES, paper_figure
 
 NOTEBOOKS = Path("analysis/notebooks")
 # The public modules of analysis, from reading runs to verdicts.
@@ -24,10 +30,8 @@ API = {
     "Statistics": (
         *("statistics.results", "statistics.intervals", "statistics.contrasts"),
         *("statistics.equivalence", "statistics.bootstrap", "statistics.aggregates"),
-        *("statistics.curves", "statistics.targets", "statistics.survival"),
-        *("statistics.pareto", "statistics.power", "statistics.decisions"),
-        *("statistics.scaling_runs", "statistics.scaling"),
-        *("statistics.scaling_effects", "statistics.collapse", "statistics.boundary"),
+        *("statistics.curves", "statistics.pareto", "statistics.power"),
+        *("statistics.decisions", "statistics.collapse", "statistics.boundary"),
     ),
     "Figures and tables": (
         *("plots.command", "plots.style", "plots.paper", "publication_tables.registry"),
@@ -45,15 +49,45 @@ def pages(root: Path) -> dict[str, str]:
         "notebooks/index.md": notebook_index(root),
         "start/contributing.md": contributing(root),
     }
+    made |= {f"benchmark/{name}": text for name, text in benchmark_pages().items()}
     made |= {f"reference/api/{slug(title)}.md": api(title) for title in API}
     for path in notebooks(root):
         made[f"notebooks/{path.stem}.md"] = notebook(path)[0]
     return made
 
 
+@cache
+def judged() -> benchmark.Judged:
+    return benchmark.judge()
+
+
+@cache
+def benchmark_pages() -> dict[str, str]:
+    """Every verdict, result, stage and figure of the tracked benchmark (a minute)."""
+    lines = ["# The paper's figures, of the benchmark's runs", ""]
+    lines += ["`rlhf-lab figures analysis/benchmark/tables.parquet` draws them as PDF too.", ""]
+    for name, (sentence, _) in figures().items():
+        lines += [f"## {FIGURES[name].title}", "", sentence, "", f"![{sentence}]({name}.png)", ""]
+    return benchmark.pages(judged()) | {"figures.md": "\n".join(lines)}
+
+
+@cache
+def figures() -> dict[str, tuple[str, bytes]]:
+    """The sentence and the picture of each figure of the paper."""
+    selection = selection_of(judged().tables, Form.ends)
+    made = {}
+    for name in FIGURES:
+        plot, picture = paper_figure(name, selection), BytesIO()
+        plot.figure.savefig(picture, format="png", dpi=100)
+        made[name] = (plot.sentence, picture.getvalue())
+    return made
+
+
 def pictures(root: Path) -> dict[str, Path | bytes]:
     """Path below docs/ and content of each picture."""
-    made: dict[str, Path | bytes] = {}
+    made: dict[str, Path | bytes] = {
+        f"benchmark/{name}.png": picture for name, (_, picture) in figures().items()
+    }
     for path in notebooks(root):
         for name, content in notebook(path)[1].items():
             made[f"notebooks/{name}"] = content

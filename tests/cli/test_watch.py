@@ -285,7 +285,7 @@ def test_the_page_draws_curves_without_an_error_or_a_request_elsewhere(
 ) -> None:
     chromium = browser.program()
     if chromium is None:
-        pytest.skip("no Chromium: `make test-browser` installs one")
+        pytest.skip("no Chromium: install it, or set RLHF_LAB_BROWSER")
     folder = write_sweep(tmp_path / "sweep", "seed-1", "seed-2") if kind == "sweep" else tmp_path
     write_run(folder / "seed-1", rounds=12)
     watched = folder if kind == "sweep" else folder / "seed-1"

@@ -52,6 +52,20 @@ def test_a_drawn_lag_is_logged_by_its_age(finished: Finished) -> None:
     assert mixed["by_lag/kl/behavior_policy_k3"]["2"] > 1e-7
 
 
+def test_every_measure_by_lag_counts_updates(finished: Finished) -> None:
+    """At N = 2 and S = 1 rows are 0 to 3 updates old, and 0 or 2 before a round's first update."""
+    options = ("run.updates_per_round=2", "mode.max_staleness=1", "tracker.probe_groups=2")
+    rows, _ = finished("mode=lagged", *SHORT, *options)
+    keys: dict[bool, set[str]] = {False: set(), True: set()}
+    for row in rows:
+        ages = {*row["lag/updates_histogram"]}
+        for name, by_lag in row.items():
+            if name.startswith("by_lag/"):
+                keys[name.startswith("by_lag/gap/")].update(by_lag)
+                assert {*by_lag} <= ages, name
+    assert keys == {False: {"0", "1", "2", "3"}, True: {"0", "2"}}
+
+
 def test_a_run_in_memory_is_the_run_in_a_folder(
     make_config: MakeConfig, finished: Finished
 ) -> None:

@@ -1,5 +1,5 @@
 """Whether forks without a change end as their parents, in every kind of mode; the seconds that they
-take to come to their round, and the bytes of a kept state: `make bench-forks`.
+take to come to their round, and the bytes of a kept state: `python -m tests.support.fork_digests`.
 
 A run is trained in each mode, with a checkpoint every third round; then pairs of a run and a round
 are drawn at random, and each is forked without a change. Exit code 1 if a digest differs.

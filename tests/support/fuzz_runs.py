@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.pages import before_after
 from rlhf_lab.cli import runs, timeline, timeline_page
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.cli.samples import Choice, sample_lines
@@ -209,7 +208,6 @@ def compared(folder: Path) -> None:
     assert 2 in [seed for cell in selection.cells for seed in cell.seeds]
     show(tables, SILENT)
     print_means(ENDS, draw(selection, requests_of(selection, "")[ENDS], Style()), SILENT)
-    before_after.report([folder], SILENT)
 
 
 def watched(folder: Path) -> None:

@@ -1,4 +1,6 @@
-"""`make trials`: runs killed at many random moments, generators failing, memory over 500 rounds.
+"""Runs killed at many random moments, generators failing, memory over 500 rounds.
+
+python -m tests.support.trials
 
 The fast tests do a little of this; here it is done often, and the times are told.
 """

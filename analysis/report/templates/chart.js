@@ -176,11 +176,10 @@ function redraw() {
 }
 
 // What is drawn, in words that also a reader has who does not see it.
-function describe(shown, places, { axis, metric, less }) {
-  const level = Math.round(100 * DATA.level), of = `${shown.length} of ${places.length} conditions. `;
-  if (less) return of + `Lines are means of the differences to ${less}, in pairs of seeds; the band is their ${level}% t interval at each point, by itself.`;
-  const made = metric.share ? "t interval, made on log odds," : "t interval";
-  return of + (axis.measured
-    ? `Points are judged versions: means over seeds of both numbers; the band is the ${level}% ${made} of the mean at each version.`
-    : `Lines are means over seeds, as far as all of them measured; the band is the ${level}% ${made} of the mean at each point, by itself. One seed has none.`);
+function describe(shown, places, { axis, less }) {
+  const level = `${Math.round(100 * DATA.level)}% t intervals`;
+  const lines = less ? `Lines are means of the differences to ${less}, in pairs of seeds`
+    : axis.measured ? "Points are judged versions: means over seeds of both numbers"
+      : "Lines are means over seeds, as far as all of them measured";
+  return `${shown.length} of ${places.length} conditions. ${lines}; bands are ${level} at each point, of shares on log odds.`;
 }

@@ -195,7 +195,7 @@ def gaps(
     mismatch: the generator's log-probs against the trainer's, same weights (writer_BT).
     staleness: the weights that wrote against those at the round's start (start_BT).
     drift: the weights at the round's start against those at its end (end_BT).
-    Each has k1 and k3 per token and its largest ratio, overall and by lag in rounds (lag_B).
+    Each has k1 and k3 per token and its largest ratio, overall and by lag in updates (lag_B).
     """
     mask_BT = batch.mask_BT
     chain = {

@@ -9,7 +9,7 @@ from typing import Any
 from rlhf_lab.runs.folder import ROLLOUTS
 from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.samples import OFFLINE, POLICY
+from rlhf_lab.types.samples import OFFLINE, POLICY, lag_in_rounds
 
 MISSING = "-"
 COLUMNS = ("place", "writer", "log-prob", "version", "lag", "token")
@@ -40,7 +40,7 @@ def token_cells(turn: Mapping[str, Any], round_: int) -> Iterator[tuple[object, 
         return
     versions = turn.get("versions") or repeat(turn.get("version"), len(texts))
     for text, logp, version in zip(texts, turn["logps"], versions, strict=True):
-        lag = MISSING if version == OFFLINE else round_ - version
+        lag = MISSING if version == OFFLINE else lag_in_rounds(round_, version)
         yield writer, MISSING if logp is None else f"{logp:.4f}", version, lag, text
 
 

@@ -8,11 +8,12 @@ from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.mode_choices import WhenStale
 from rlhf_lab.rollout.partial_rollout import segments_of
 from rlhf_lab.types.rollouts import Rollout
+from rlhf_lab.types.samples import lag_in_rounds
 
 
 def is_too_old(mode: Mode, rollout: Rollout, version: int) -> bool:
     """Whether the round of this version passes over a rollout as too old."""
-    is_older = version - rollout.version > mode.max_staleness
+    is_older = lag_in_rounds(version, rollout.version) > mode.max_staleness
     return is_older and mode.when_stale is WhenStale.drop
 
 
@@ -20,7 +21,7 @@ def check_lag(
     mode: Mode, budget: StalenessBudget, pending: PendingChunk, rollout: Rollout, version: int
 ) -> None:
     """Raise RuntimeError if the chunk's lag is not exactly what the mode promises."""
-    lag = version - rollout.version
+    lag = lag_in_rounds(version, rollout.version)
     allowed = range(mode.max_staleness + 1)
     is_timed = mode.uses_latest_weights or mode.is_replay
     # Chunks of a virtual cluster that a fork takes over may still wait, or be lost and begin anew.

@@ -2,8 +2,8 @@
 kernels.
 
 PyTorch and its libraries choose kernels by the processor: sums are taken in another order with
-other instructions, and after some updates two runs have parted. `make operations` lists the
-operations that differ.
+other instructions, and after some updates two runs have parted.
+`python -m tests.support.operation_digests FILE` lists the operations that differ.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ ROUND = tuple(
          "mapping from the turn's number, from 1; turns from 32 on are one."),
         ("by_turn/count", "", "How many turns each of these means is of."),
         ("by_lag/*", "as the metric", "The metric of that name for the rows of each lag, "
-         "a mapping from lag to value."),
+         "a mapping from lag in updates to value; of gap/*, the lag before the round's first."),
         ("update/loss", "", "Mean loss over the updates of the round."),
         ("update/entropy", NATS_TOKEN, "Mean entropy of the policy over response tokens."),
         ("update/learning_rate", "", "Mean learning rate over the updates of the round."),

@@ -33,17 +33,23 @@ class RunSummary:
     problem: str = ""
 
 
-def list_runs(root: Path, prefix: str = "") -> list[RunSummary]:
-    """Every run in root or in a folder below it, by name; hidden folders are left out. prefix: of
-    the names."""
-    found: list[RunSummary] = []
+def run_folders(root: Path) -> list[Path]:
+    """Every folder with a manifest, root or below it, by name; hidden folders are left out."""
+    found: list[Path] = []
     for path, folders, files in os.walk(root):
         if MANIFEST in files:
-            folder = Path(path)
-            found.append(summary(folder, os.path.join(prefix, folder.relative_to(root))))
+            found.append(Path(path))
             folders.clear()
         folders[:] = [name for name in folders if not name.startswith(".")]
-    return sorted(found, key=lambda run: run.name)
+    return sorted(found, key=str)
+
+
+def list_runs(root: Path, prefix: str = "") -> list[RunSummary]:
+    """Every run in root or in a folder below it, by name. prefix: of the names."""
+    return [
+        summary(folder, os.path.join(prefix, folder.relative_to(root)))
+        for folder in run_folders(root)
+    ]
 
 
 def summary(folder: Path, name: str) -> RunSummary:

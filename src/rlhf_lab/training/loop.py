@@ -297,7 +297,9 @@ class Loop:
         order_P = shuffled(len(online), self.seed, start.version, PROBE)[: self.probe_groups]
         chosen = [online[index] for index in order_P.tolist()]
         changes = changed_shares(start, end) if self.compares_weights else {}
-        return changes | measure_gaps(self.engine, self.pipeline, chosen, start, end, self.pad_id)
+        steps = self.run_options.optimizer_steps_per_round
+        gaps = measure_gaps(self.engine, self.pipeline, chosen, start, end, self.pad_id, steps)
+        return changes | gaps
 
     def _keep_samples(self, groups: Sequence[Group], credit: Credit, round_: int) -> None:
         if self.kept_samples:

@@ -13,7 +13,7 @@ from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.training.writers import read_by_writers
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.protocols import Engine
-from rlhf_lab.types.samples import Group
+from rlhf_lab.types.samples import Group, lag_in_rounds, lag_in_updates
 
 
 def measure_gaps(
@@ -23,8 +23,10 @@ def measure_gaps(
     start: Weights,
     end: Weights,
     pad_id: int,
+    updates_per_round: int,
 ) -> Metrics:
-    """The three gaps of `off_policy.gaps` on these groups, by log-probs of the trainer's model.
+    """The three gaps of `off_policy.gaps` on these groups, by log-probs of the trainer's model, and
+    by their lag in updates before the first one of the round.
 
     start, end: the weights before and after the round's updates. Each token is also read by the
     version that wrote it, which the pipeline still has. No groups, no metrics.
@@ -36,7 +38,8 @@ def measure_gaps(
     known = {start.version: start_BT}
     writer_BT, _ = read_by_writers(engine.logp, pipeline.weights_of, groups, batch, known)
     end_BT = engine.logp(batch, end)
-    return gaps(batch, writer_BT, start_BT, end_BT, start.version - batch.version_B)
+    lag_B = lag_in_updates(lag_in_rounds(start.version, batch.version_B), updates_per_round)
+    return gaps(batch, writer_BT, start_BT, end_BT, lag_B)
 
 
 # A weight has changed if its values as bfloat16 differ by more (arXiv:2505.11711).

@@ -9,7 +9,7 @@ from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.tasks.episode_metrics import TokenTexts, transcript, turns_of
 from rlhf_lab.types.data import Credit
 from rlhf_lab.types.run_options import RunOptions
-from rlhf_lab.types.samples import OFFLINE, Group
+from rlhf_lab.types.samples import OFFLINE, Group, lag_in_rounds, lag_in_updates
 
 
 def rollout_samples(
@@ -46,7 +46,7 @@ def rollout_sample(
     sample, example = group.samples[number], group.prompt.example
     length = len(sample.tokens)
     total = float(credit.value_BT[row, :length].sum())
-    lag = 0 if sample.version == OFFLINE else round_ - sample.version
+    lag = 0 if sample.version == OFFLINE else lag_in_rounds(round_, sample.version)
     steps = run_options.optimizer_steps_per_round
     return RolloutSample(
         round=round_,
@@ -62,7 +62,7 @@ def rollout_sample(
         version=sample.version,
         newest_version=sample.newest_version,
         lag_rounds=lag,
-        lag_updates=lag * steps,
+        lag_updates=lag_in_updates(lag, steps),
         tokens=length,
         finish=sample.finish.value,
         steps=[list(step) for step in steps_of(group)[number]],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 
 from torch import Tensor
 
@@ -13,7 +14,15 @@ from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.tasks.episode_metrics import episode_metrics
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult
 from rlhf_lab.types.run_options import RunOptions
-from rlhf_lab.types.samples import MIXED_TASK, OFFLINE, Finish, Group, Sample
+from rlhf_lab.types.samples import (
+    MIXED_TASK,
+    OFFLINE,
+    Finish,
+    Group,
+    Sample,
+    lag_in_rounds,
+    lag_in_updates,
+)
 
 # Mirrors make a metric of each turn number: turns from this one on have one together.
 MOST_TURNS = 32
@@ -44,8 +53,9 @@ class UpdateMetrics:
     def add(self, part: Batch, updated: UpdateResult | None) -> None:
         """Count an update (None: no row had credit, nothing was applied)."""
         drawn_B = part.version_B != OFFLINE
-        rounds_D = (self._round - part.version_B)[drawn_B]
-        updates_D = rounds_D * self._run_options.optimizer_steps_per_round + self._done
+        rounds_D = lag_in_rounds(self._round, part.version_B[drawn_B])
+        steps = self._run_options.optimizer_steps_per_round
+        updates_D = lag_in_updates(rounds_D, steps, self._done)
         self._lag_rounds.update(rounds_D.tolist())
         self._lag_updates.update(updates_D.tolist())
         if updated is not None:
@@ -105,7 +115,8 @@ def sample_metrics(
     if dropped:
         round_ = rollouts.schedule[0]["round"]
         metrics["dropped/length"] = sum(len(s.tokens) for s in dropped) / len(dropped)
-        metrics |= histogram("dropped/lag_rounds", Counter(round_ - s.version for s in dropped))
+        lags = Counter(lag_in_rounds(round_, sample.version) for sample in dropped)
+        metrics |= histogram("dropped/lag_rounds", lags)
     return metrics
 
 
@@ -120,10 +131,10 @@ def turn_lags(samples: Sequence[Sample], rollouts: RoundRollouts) -> Metrics:
     lags: dict[int, list[int]] = {}
     for sample in played:
         for number, version in enumerate(turn_versions(sample), start=1):
-            lags.setdefault(min(number, MOST_TURNS), []).append(round_ - version)
+            lags.setdefault(min(number, MOST_TURNS), []).append(lag_in_rounds(round_, version))
     return {
-        "episode/lag_first_turn": sum(round_ - s.version for s in played) / len(played),
-        "episode/lag_last_turn": sum(round_ - s.newest_version for s in played) / len(played),
+        "episode/lag_first_turn": fmean(lag_in_rounds(round_, s.version) for s in played),
+        "episode/lag_last_turn": fmean(lag_in_rounds(round_, s.newest_version) for s in played),
         "by_turn/lag": {str(k): sum(lags[k]) / len(lags[k]) for k in sorted(lags)},
         "by_turn/count": {str(k): len(lags[k]) for k in sorted(lags)},
     }

@@ -21,7 +21,7 @@ from rlhf_lab.types.protocols import (
     Interpolating,
     Splitting,
 )
-from rlhf_lab.types.samples import Group
+from rlhf_lab.types.samples import Group, lag_in_rounds
 
 # Stands in for the number of the pass in the key of a shuffle: the choice of groups.
 REFERENCE = -2
@@ -71,7 +71,7 @@ class RoundReader:
         entropy, or how old the token is, if the correction asks for it; proximal log-probs are read
         already."""
         if isinstance(self.correction, Interpolating):
-            lag_BT = (weights.version - token_versions(groups)) * batch.mask_BT
+            lag_BT = lag_in_rounds(weights.version, token_versions(groups)) * batch.mask_BT
             return replace(batch, lag_BT=lag_BT)
         if isinstance(self.correction, EntropyScaled):
             read = self.engine.entropy

@@ -9,15 +9,37 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 # The key of `Example.hidden` that names the task of a row of a mixture.
 MIXED_TASK = "mixture/task"
 Steps = tuple[tuple[int, float], ...]
 # The writers of an episode's texts.
 POLICY, ENVIRONMENT = "policy", "environment"
-# The version of a sample that no version of the run wrote: it has no age.
+# The version of a sample that no version of the run wrote: it has no lag.
 OFFLINE = -1
+
+
+class Whole(Protocol):
+    """An int, or a tensor of whole numbers."""
+
+    def __rsub__(self, other: int, /) -> Self: ...
+    def __mul__(self, other: int, /) -> Self: ...
+    def __add__(self, other: int, /) -> Self: ...
+
+
+Lag = TypeVar("Lag", bound=Whole)
+
+
+def lag_in_rounds(round_: int, version: Lag) -> Lag:
+    """Rounds from the weight version that wrote a sample to the round that trains on it. version:
+    not OFFLINE."""
+    return round_ - version
+
+
+def lag_in_updates(rounds: Lag, updates_per_round: int, done: int = 0) -> Lag:
+    """The same in optimizer steps, when `done` of the round's are made."""
+    return rounds * updates_per_round + done
 
 
 class Split(StrEnum):

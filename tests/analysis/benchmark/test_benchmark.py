@@ -22,19 +22,13 @@ from rlhf_lab_analysis.benchmark.kept import (
     load_beside,
     weak_of,
 )
-from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
-from rlhf_lab_analysis.comparison.registry.decisions import Decision, decide_all
-from rlhf_lab_analysis.comparison.registry.definitions import (
-    FOLDER,
-    read_registries,
-    read_registry,
-)
-from rlhf_lab_analysis.comparison.selection import Selection, cells
+from rlhf_lab_analysis.benchmark.page import Judged, judge, pages
+from rlhf_lab_analysis.comparison.registry.answers import Answer
+from rlhf_lab_analysis.comparison.registry.definitions import FOLDER, read_registry
 from rlhf_lab_analysis.markdown import escaped as markdown
 from rlhf_lab_analysis.statistics.decisions import Shows
 from rlhf_lab_analysis.statistics.power import Aim, power
 from rlhf_lab_analysis.tables.store import files
-from rlhf_lab_analysis.tables.table import Tables
 from tests.support import table_records as made
 from tests.support.question_records import Made
 
@@ -46,7 +40,9 @@ LOSSES = (0.11, 0.10, 0.09)
 PAPER = FOLDER / "async_rlhf.yaml"
 # Higher stage seeds came later, with looks that share the error.
 FIRST_LOOK = {*range(1, 10)}
-PAGE = "# Title\n\n<!-- table: begin -->\nTO BE REPLACED\n<!-- table: end -->\n\nThe rest.\n"
+ROOT = Path(__file__).parents[3]
+NUMBER = r"([+-]?\d+(?:\.\d+)?)"
+ESTIMATE = re.compile(rf"{NUMBER} \[{NUMBER}, {NUMBER}\]")
 
 
 def runs(folder: Path, conditions: Sequence[Made], losses: Sequence[float] = NOTHING) -> Path:
@@ -62,17 +58,16 @@ def runs(folder: Path, conditions: Sequence[Made], losses: Sequence[float] = NOT
     return folder
 
 
-def test_a_page_is_written_between_its_markers(
+def test_pages_have_verdicts_results_and_stages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = runs(tmp_path / "runs", [Made(), Made(per_round=16)], LOSSES)
-    page, tables = tmp_path / "page.md", tmp_path / "t.parquet"
-    page.write_text(PAGE)
-    assert main([str(place), "--tables", str(tables), "--docs", str(page)]) == 0
-    text = page.read_text()
-    assert text.startswith("# Title\n\n<!-- table: begin -->\n\n6 runs, 2 conditions, 3 seeds")
-    assert text.endswith("<!-- table: end -->\n\nThe rest.\n")
-    assert "TO BE REPLACED" not in text
+    pages, tables = tmp_path / "pages", tmp_path / "t.parquet"
+    assert main([str(place), "--tables", str(tables), "--pages", str(pages)]) == 0
+    assert " holds: 16 updates per round end at a lower win-rate" in capsys.readouterr().out
+    text = {path.stem: path.read_text() for path in pages.iterdir()}
+    assert {*text} == {"verdicts", "results", "stages"}
+    assert "\n6 runs, 2 conditions, 3 seeds" in text["verdicts"]
     # 11, 10 and 9 points, at as many looks as the claim has by now.
     (looks,) = {one.looks for one in read_registry(PAPER).claims if one.name == "n16_costs"}
     half = stats.t.ppf(1 - 0.05 / looks / 2, 2) / math.sqrt(3)
@@ -80,14 +75,14 @@ def test_a_page_is_written_between_its_markers(
     numbers = markdown(f"N=16 less N=1: -10.0 [{numbers}")
     aim = Aim(Shows.below, margin=0.02, truth=-0.05, together=looks)
     expected = f"-5.0 points, power {power(aim, 0.02, 3):.2f}"
-    assert f"| {numbers} | holds | by itself, {looks} looks | {expected} |" in text
+    (row,) = [line for line in text["verdicts"].splitlines() if f"| {numbers} | holds | " in line]
+    assert f" | by itself, {looks} looks | {expected} |" in row
     # 0.90, 0.92, 0.94: mean 0.92, t of 2 times 0.02 / sqrt(3), on log odds over 0.92 times 0.08.
-    assert "| 0.920 [0.854, 0.958] |" in text
-    assert "SWEEP=staleness_nano" in text and "on GPUs: Pythia 410m" in text
-    assert " holds: 16 updates per round end at a lower win-rate" in capsys.readouterr().out
-    again = page.read_bytes()
-    assert main(["--tables", str(tables), "--docs", str(page)]) == 0
-    assert page.read_bytes() == again
+    assert "| 0.920 [0.854, 0.958] |" in text["results"]
+    assert "SWEEP=staleness_nano" in text["verdicts"] and "on GPUs: Pythia 410m" in text["verdicts"]
+    before = {path.name: path.read_bytes() for path in pages.iterdir()}
+    assert main(["--tables", str(tables), "--pages", str(pages)]) == 0
+    assert {path.name: path.read_bytes() for path in pages.iterdir()} == before
 
 
 def test_new_runs_join_the_tables_that_are_kept(tmp_path: Path) -> None:
@@ -147,8 +142,7 @@ def paths_in(frame: pd.DataFrame, root: str) -> list[str]:
 def test_runs_that_collapse_lie_beside_and_their_claims_are_decided_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tables, page = tmp_path / "t.parquet", tmp_path / "page.md"
-    page.write_text(PAGE)
+    tables, pages = tmp_path / "t.parquet", tmp_path / "pages"
     first = runs(tmp_path / "a", [Made()])
     # The first condition is left out, so that the losses are of the second.
     second = runs(tmp_path / "b", [Made(), Made(per_round=16)], LOSSES)
@@ -157,9 +151,9 @@ def test_runs_that_collapse_lie_beside_and_their_claims_are_decided_too(
     beside = tables.with_name(COLLAPSES.name)
     assert main([str(second), "--tables", str(beside)]) == 0
     capsys.readouterr()
-    assert main([str(first), "--tables", str(tables), "--docs", str(page)]) == 0
+    assert main([str(first), "--tables", str(tables), "--pages", str(pages)]) == 0
     assert "holds: 16 updates per round end at a lower win-rate" in capsys.readouterr().out
-    text = page.read_text()
+    text = (pages / "verdicts.md").read_text()
     assert "for claims on collapse: 3 runs, 1 condition, 3 seeds" in text
 
 
@@ -181,17 +175,6 @@ def test_unfinished_runs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not (tmp_path / "t.parquet").exists()
 
 
-def test_a_page_without_markers_is_refused_before_anything_is_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place, page = runs(tmp_path / "runs", [Made()]), tmp_path / "page.md"
-    page.write_text("no markers")
-    tables = tmp_path / "t.parquet"
-    assert main([str(place), "--tables", str(tables), "--docs", str(page)]) == 2
-    assert "no page with a line" in capsys.readouterr().err
-    assert not tables.exists()
-
-
 def test_the_cost_of_the_kept_runs_is_known_before_any_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,30 +193,18 @@ def seeds_of(answer: Answer) -> set[int]:
 
 
 @pytest.fixture(scope="module")
-def collapses() -> Tables:
-    """The committed runs of the sweeps whose runs are to collapse."""
-    found = load_beside(COLLAPSES)
-    assert found is not None
-    return found
-
-
-@pytest.fixture(scope="module")
-def decided(kept_benchmark: Tables, collapses: Tables) -> list[Sequence[Decision]]:
-    """The decisions of each registry on the committed tables."""
-    decided_on = Selection(cells(kept_benchmark).cells + cells(collapses).cells, ())
-    planned = [one for one in read_registries() if not one.is_general]
-    return [decide_all(one, decided_on, Criteria()).decided for one in planned]
+def judged() -> Judged:
+    """The decisions on the committed tables."""
+    return judge()
 
 
 @pytest.mark.pages
-def test_the_committed_tables_are_whole_and_small(
-    kept_benchmark: Tables, collapses: Tables
-) -> None:
+def test_the_committed_tables_are_whole_and_small(judged: Judged) -> None:
     paths = (TABLES, COLLAPSES, weak_of(TABLES))
     size = sum(place.stat().st_size for path in paths for place in files(path).values())
     assert size < 10e6
-    tables, weak = kept_benchmark, load_beside(weak_of(TABLES))
-    assert weak is not None
+    tables, collapses, (weak, _) = judged.tables, judged.collapses, judged.weak
+    assert collapses is not None
     # Trained, whatever the gates made of their stages: of the proxies of nano_l one is too weak.
     trained = pd.concat([tables.runs, weak.runs])
     seeds = trained.groupby(["sweep", "env_id", "condition"])["stage_seed"].nunique()
@@ -254,15 +225,38 @@ def test_the_committed_tables_are_whole_and_small(
 
 
 @pytest.mark.pages
-def test_the_committed_page_has_the_verdicts_of_the_tables(
-    kept_benchmark: Tables, collapses: Tables, decided: list[Sequence[Decision]]
-) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "benchmark.md").read_text()
-    assert kept_benchmark.overview in page and collapses.overview in page
-    for one in (one for each in decided for one in each):
-        found = one.answer
-        cells_ = (markdown(found.evidence), found.verdict, one.family, one.expected)
-        assert f"| {' | '.join(map(str, cells_))} |" in page
-        # Two claims read stage seeds of a second look that was written down for a third one.
-        is_first = one.claim.looks == 1
-        assert not is_first or seeds_of(found) <= FIRST_LOOK, one.claim.name
+def test_first_looks_are_of_the_first_stage_seeds(judged: Judged) -> None:
+    """Two claims read stage seeds of a second look that was written down for a third one."""
+    for one in judged.decided:
+        assert one.claim.looks > 1 or seeds_of(one.answer) <= FIRST_LOOK, one.claim.name
+
+
+def estimates(text: str) -> set[tuple[float, ...]]:
+    """Every `value [low, high]` of a text."""
+    plain = " ".join(text.replace("\\", "").split())
+    return {tuple(map(float, found)) for found in ESTIMATE.findall(plain)}
+
+
+@pytest.mark.pages
+@pytest.mark.parametrize("name", ["README.md", "docs/benchmark.md"])
+def test_every_interval_of_a_page_is_one_of_the_verdicts(judged: Judged, name: str) -> None:
+    """A loss of 4.2 [2.2, 6.1] is a difference of -4.2 [-6.1, -2.2]."""
+    found = estimates(pages(judged)["verdicts.md"])
+    known = found | {(-value, -high, -low) for value, low, high in found}
+    shown = estimates((ROOT / name).read_text(encoding="utf-8"))
+    assert shown and shown - known == set()
+
+
+@pytest.mark.pages
+def test_a_claim_of_the_readme_has_its_verdict(judged: Judged) -> None:
+    verdicts: dict[str, set[str]] = {}
+    for one in judged.decided:
+        verdicts.setdefault(one.answer.claim, set()).add(str(one.answer.verdict))
+    rows = [
+        [cell.strip() for cell in line.strip("| ").split(" | ")]
+        for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| ")
+    ]
+    for claim, *rest in rows:
+        if claim in verdicts and (shown := re.match(r"\*\*(.+?)\*\*", rest[1])):
+            assert shown[1] in verdicts[claim], claim

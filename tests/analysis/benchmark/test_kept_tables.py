@@ -135,19 +135,20 @@ def test_accuracy_is_the_mean_reward_of_a_rule_of_0_and_1(whole: Tables) -> None
 
 def jobs_of_target() -> dict[str, list[list[str]]]:
     """By sweep the overrides of each job of one seed that `make benchmark` trains."""
-    text = (ROOT / "Makefile").read_text().replace("\\\n", " ")
-    lines = re.findall(r'benchmark-sweep SWEEP=(\w+)(?:.*?OVERRIDES="(.*?)")?', text)
+    lines = yaml.safe_load((ROOT / "benchmarks" / "tracked.yaml").read_text())["runs"]
     jobs: dict[str, list[list[str]]] = {}
-    for sweep, given in lines:
+    for command, sweep, *given in map(str.split, lines):
+        if command != "sweep":
+            continue
         own = yaml.safe_load((SWEEPS / f"{sweep}.yaml").read_text())
         grid = {
             **own["hydra"]["sweeper"]["params"],
-            **dict(one.split("=") for one in given.split() if "=" in one),
+            **dict(one.split("=") for one in given),
         }
         # A sweep over one value, after which its jobs are named.
         grid = {key: re.sub(r"^choice\((.*)\)$", r"\1", str(of)) for key, of in grid.items()}
-        for seeds in ("seed", "stage_seed"):
-            grid.pop(seeds, None)
+        for key in ("seed", "stage_seed", "launcher"):
+            grid.pop(key, None)
         choices = [[f"{key}={value}" for value in of.split(",")] for key, of in grid.items()]
         # Later looks add seeds to jobs that are there already, or conditions.
         found = jobs.setdefault(sweep, [])

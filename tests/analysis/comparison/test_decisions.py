@@ -16,7 +16,6 @@ from rlhf_lab_analysis.comparison.claims import count_together
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.statistics.arrays import Floats
 from rlhf_lab_analysis.statistics.contrasts import difference, in_pairs, matched
-from rlhf_lab_analysis.statistics.crossings import Target, Times
 from rlhf_lab_analysis.statistics.decisions import (
     Finding,
     Shows,
@@ -29,12 +28,10 @@ from rlhf_lab_analysis.statistics.decisions import (
 from rlhf_lab_analysis.statistics.intervals import ends
 from rlhf_lab_analysis.statistics.power import Aim, chance_of_verdict, least, power
 from rlhf_lab_analysis.statistics.results import Basis, Estimate, Method, Options
-from rlhf_lab_analysis.statistics.targets import time_to_target, times_ratio
 from tests.support.question_records import Made
 from tests.support.table_records import tables
 
 ENDS = (0.80, 0.82, 0.85)
-TARGET = Target("gold/win_rate", 0.5, "x/updates")
 
 
 def span(low: float, high: float) -> Estimate:
@@ -120,47 +117,6 @@ def test_pairs_are_made_of_three_common_seeds_or_of_equal_ones() -> None:
     assert (found.low, found.high) == (same.low, same.high)
     assert not matched({1: 0.1, 2: 0.2}, {1: 0.1, 2: 0.3, 3: 0.4}).is_paired
     assert matched({1: 0.1, 2: 0.2}, {2: 0.1, 1: 0.3}).is_paired
-
-
-def times(reached: dict[int, float], missed: dict[int, float]) -> Times:
-    both = {**reached, **missed}
-    seeds = tuple(sorted(both))
-    arrived = np.array([seed in reached for seed in seeds])
-    return Times(TARGET, seeds, np.array([both[seed] for seed in seeds]), arrived, ())
-
-
-def test_a_lost_run_leaves_times_in_pairs() -> None:
-    before = times({1: 20.0, 2: 50.0, 3: 30.0, 4: 10.0}, {})
-    after = times({1: 10.0, 2: 25.0, 3: 15.0}, {})
-    made = times_ratio(before, after, Options(method=Method.t))
-    # In pairs every seed is twice as fast: no doubt is left. Apart it would go from 1 to 4.
-    assert (made.low, made.point, made.high) == pytest.approx((2, 2, 2))
-    assert any("seeds [4]" in text for text in made.warnings)
-
-
-@given(
-    st.dictionaries(st.integers(1, 4), st.floats(0.01, 100), min_size=2),
-    st.dictionaries(st.integers(5, 8), st.floats(0.01, 100), max_size=3),
-    st.sampled_from([Method.t, Method.percentile]),
-)
-def test_a_restricted_mean_lies_between_0_and_its_horizon(
-    reached: dict[int, float], missed: dict[int, float], method: Method
-) -> None:
-    held = times(reached, missed)
-    made = time_to_target(held, Options(method=method, repetitions=1000))
-    mean = made.restricted_mean
-    assert 0 < mean.low <= mean.point * (1 + 1e-12) and mean.point <= mean.high * (1 + 1e-12)
-    assert mean.high <= made.horizon
-    # The median is none that lies where some run is not known any more.
-    assert made.median.point <= held.followed or math.isinf(made.median.point)
-
-
-def test_times_are_read_no_further_than_all_runs_are_known() -> None:
-    # One of five arrives after others have ended: Kaplan and Meier would say that all do.
-    held = times({1: 90.0}, {2: 50.0, 3: 60.0, 4: 70.0, 5: 80.0})
-    made = time_to_target(held, Options(repetitions=1000))
-    assert (made.horizon, made.median.point) == (50.0, math.inf)
-    assert made.restricted_mean.point == pytest.approx(50.0)
 
 
 def shares(values: list[float]) -> tuple[Floats, list[Floats]]:

@@ -24,8 +24,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_named_notebooks_are_written_once_in_their_order(written: list[str]) -> None:
-    assert command.main(["figure_3", "figure_1", "figure_3"]) == 0
-    assert written == ["figure_3", "figure_1"]
+    assert command.main(["paper_tables", "paper_figures", "paper_tables"]) == 0
+    assert written == ["paper_tables", "paper_figures"]
 
 
 def test_all_are_written_without_a_name(written: list[str]) -> None:
@@ -36,15 +36,10 @@ def test_all_are_written_without_a_name(written: list[str]) -> None:
 def test_an_unknown_name_is_refused_before_any_is_run(
     written: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main(["figure_3", "figure_33"]) == 2
+    assert command.main(["paper_tables", "figure_33"]) == 2
     error = capsys.readouterr().err
-    assert "figure_33: there is no such notebook, choose from" in error and "figure_3," in error
+    assert "figure_33: there is no such notebook, choose from" in error and "paper_tables," in error
     assert not written
-
-
-def test_the_list_runs_nothing(written: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--list"]) == 0
-    assert capsys.readouterr().out.split() == [script.stem for script in scripts()] and not written
 
 
 def test_an_unknown_option_is_refused(written: list[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
@@ -18,6 +19,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.plots.command import selection_of
 from rlhf_lab_analysis.plots.figure import Plot, draw
+from rlhf_lab_analysis.plots.lines import interval
 from rlhf_lab_analysis.plots.panels import Form, Request
 from rlhf_lab_analysis.plots.style import Style, looks, read_style, write
 from tests.support.figure_tables import BY_MODE, EVERY, LADDER, grid
@@ -57,6 +59,12 @@ def test_intervals_take_three_seeds(seeds: tuple[int, ...], has_interval: bool) 
     assert ("no intervals" in made.sentence) != has_interval
 
 
+def test_what_is_never_negative_has_no_negative_end() -> None:
+    y_SP = np.array([[0.0, -0.1], [0.1, -0.1], [2.0, -0.1]])
+    assert interval(y_SP, "kl/sft_k1")[0].tolist() == pytest.approx([0.0, -0.1])
+    assert interval(y_SP, "gold/mean")[0][0] < 0
+
+
 def test_differences_are_of_pairs_of_seeds() -> None:
     made = drawn(MODES, y=["win_rate"], diff="mode=sync", form=Form.ends)
     (row,) = means(made).to_dict("records")
@@ -80,6 +88,18 @@ def test_each_value_of_a_ladder_and_of_a_heat_map_has_a_tick(form: Form) -> None
     by = ["optim.lr", "algo"] if form is Form.heat else []
     axes = drawn(grid_of, form=form, by=by, y=["win_rate"]).figure.axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == [f"{rate:g}" for rate in rates]
+
+
+def test_sync_without_staleness_is_the_baseline_of_every_staleness() -> None:
+    stale = [{"mode": "lagged", "max_staleness": s} for s in (1, 4)]
+    made = means(drawn([MODES[0], *stale], diff="mode=sync", form=Form.ends, y=["win_rate"]))
+    assert [name.split()[0] for name in made["condition"]] == ["lagged", "lagged"]
+    by_letter, by_key = (
+        drawn(LADDER, diff=diff, form=Form.ends, y=["win_rate"])
+        for diff in ("N=1", "updates_per_round=1")
+    )
+    assert means(by_letter)["y"].equals(means(by_key)["y"])
+    assert by_letter.sentence == by_key.sentence
 
 
 def test_seeds_that_only_one_condition_has_are_in_no_difference() -> None:

@@ -17,8 +17,15 @@ from rlhf_lab_analysis.command import exit_code
 from rlhf_lab_analysis.markdown import escaped
 from rlhf_lab_analysis.plots.style import Style
 from rlhf_lab_analysis.publication_tables import command
-from rlhf_lab_analysis.publication_tables.entries import Entry, Measured, PublicationTable
-from rlhf_lab_analysis.publication_tables.formats import as_csv, as_latex, as_markdown, latex
+from rlhf_lab_analysis.publication_tables.formats import (
+    Entry,
+    Measured,
+    PublicationTable,
+    as_csv,
+    as_latex,
+    as_markdown,
+    latex,
+)
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.publication_tables.registry import TABLES, make_tables
 from rlhf_lab_analysis.sources.record import Record, Row
@@ -134,7 +141,7 @@ def test_results_have_the_mean_and_its_t_interval() -> None:
     half, centre = T_2 * 0.1 / math.sqrt(3) / 0.16, math.log(0.25)
     low, high = (1 / (1 + math.exp(-(centre + sign * half))) for sign in (-1, 1))
     assert ends(row["gold win-rate"]) == pytest.approx((0.2, low, high))
-    assert "made on log odds for shares" in table.caption
+    assert "95% t intervals, of shares on log odds" in table.caption
     assert (row["condition"], row["n"], row["seeds"]) == ("GRPO sync", 3, "1 to 3")
     assert row["KL to SFT, nats"] == Measured(0.0, digits=2), "nothing varies: no interval"
     assert "3 runs of 1 condition, n = 3 seeds." in table.caption
@@ -162,14 +169,6 @@ def test_what_is_never_negative_has_no_negative_end() -> None:
     seconds = rows_of(table)[0]["wall-clock, s"]
     assert isinstance(seconds, Measured)
     assert seconds.low == 0.0 < seconds.point < seconds.high
-
-
-def test_the_iqm_is_of_the_middle_half() -> None:
-    made = tables(*(run(seed, win=win) for seed, win in enumerate([0.0, 0.4, 0.6, 0.9], 1)))
-    (row,) = one("results", made, TableOptions(metrics=(WIN,), measure="iqm"))
-    assert ends(row["gold win-rate"])[0] == pytest.approx(0.5)
-    with pytest.raises(UserError, match="--measure best: pass one of mean, iqm, median"):
-        TableOptions(measure="best")
 
 
 def test_one_seed_has_no_interval_and_is_not_compared() -> None:
@@ -258,6 +257,17 @@ def test_a_baseline_is_the_same_condition_with_other_parts() -> None:
     for text in ("n=1", "mode=sync", "mode", "N"):
         with pytest.raises(UserError, match=f"--baseline {text}: pass KEY=VALUE .*N=1; N=2; N=4"):
             make_tables("differences", made, TableOptions(baseline=text))
+
+
+def test_runs_that_differ_in_any_setting_are_compared_with_the_first() -> None:
+    rates = (1e-4, 3e-4)
+    made = [
+        run(n, run=f"{rate}-{n}", config=config(n) | {"optim": {"lr": rate}})
+        for rate in rates
+        for n in (1, 2)
+    ]
+    (row,) = one("differences", tables(*made), TableOptions((WIN,)))
+    assert (row["condition"], row["baseline"]) == ("learning rate 0.0003", "learning rate 0.0001")
 
 
 def test_corrected_samples_are_compared_with_fresh_ones_that_need_no_correction() -> None:

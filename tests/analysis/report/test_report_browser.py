@@ -12,9 +12,8 @@ import pytest
 
 from rlhf_lab_analysis.report.series import LEVEL
 from rlhf_lab_analysis.sources.record import Record
-from rlhf_lab_analysis.statistics.aggregates import aggregate_curves
 from rlhf_lab_analysis.statistics.curves import common_range, curve_of, values_on_grid
-from rlhf_lab_analysis.statistics.results import Method, Options
+from rlhf_lab_analysis.statistics.intervals import mean_ends
 from tests.support import table_records as made
 from tests.support.browser import Page, browser, program
 from tests.support.question_records import Made
@@ -24,7 +23,7 @@ CHROMIUM = program()
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(
-        CHROMIUM is None, reason="no Chromium on the PATH: make test-browser, or RLHF_LAB_BROWSER"
+        CHROMIUM is None, reason="no Chromium on the PATH: install it, or set RLHF_LAB_BROWSER"
     ),
 ]
 MEANS = "[...document.querySelectorAll('#chart path.mean')].map(p => p.getAttribute('d'))"
@@ -103,15 +102,11 @@ def test_means_and_bands_are_those_of_the_statistics(show: Any) -> None:
         for seed, end in ends.items()
     ]  # fmt: skip
     grid = np.linspace(*common_range(curves), 5)
-    options = Options(level=LEVEL, method=Method.t)
-    given = {"t": values_on_grid(curves, grid)[:, None, :]}
-    band = aggregate_curves(
-        {"c": values_on_grid(curves, grid)[:, None, :]}, list(grid), options, "mean"
-    )
-    assert given["t"].shape == (3, 1, 5)
-    for name, expected in (("x", band["c"].grid), ("y", band["c"].point)):
-        assert found[name] == pytest.approx(expected, rel=1e-5)
-    for name, expected in (("low", band["c"].low), ("high", band["c"].high)):
+    values_SF = values_on_grid(curves, grid)
+    assert found["x"] == pytest.approx(grid, rel=1e-5)
+    assert found["y"] == pytest.approx(values_SF.mean(axis=0), rel=1e-5)
+    bounds = [mean_ends(values_S.tolist(), LEVEL) for values_S in values_SF.T]
+    for name, expected in zip(("low", "high"), zip(*bounds, strict=True), strict=True):
         assert found[name] == pytest.approx(expected, rel=1e-4)
 
 

@@ -21,7 +21,7 @@ CHROMIUM = program()
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(
-        CHROMIUM is None, reason="no Chromium on the PATH: make test-browser, or RLHF_LAB_BROWSER"
+        CHROMIUM is None, reason="no Chromium on the PATH: install it, or set RLHF_LAB_BROWSER"
     ),
 ]
 SHOWN = "[...document.querySelectorAll('#chart path.mean')].length"

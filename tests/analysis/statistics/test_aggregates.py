@@ -19,7 +19,6 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics import bootstrap
 from rlhf_lab_analysis.statistics.aggregates import (
     MEASURES,
-    aggregate_curves,
     aggregates,
     iqm,
     points,
@@ -272,22 +271,6 @@ def test_aggregates_and_their_ends_are_those_of_rliable(shape: tuple[int, int]) 
     assert not within_error(ends["a"] + drawn_RM.std(axis=0), drawn_RM, 1000)
 
 
-def test_a_curve_is_the_aggregate_at_each_point() -> None:
-    scores_STF = random_scores(5, 3, 4)
-    for measure in MEASURES:
-        made = aggregate_curves({"a": scores_STF}, [0, 1, 2, 3], QUICK, measure)["a"]
-        each = [points(scores_STF[:, :, frame])[measure] for frame in range(4)]
-        assert made.point == pytest.approx(each, abs=1e-12)
-        assert all(low <= high for low, high in zip(made.low, made.high, strict=True))
-
-
-def test_a_curve_keeps_the_frames_of_a_run_together() -> None:
-    # The same scores at every frame: in each draw too, so that the band is level.
-    scores_STF = np.repeat(random_scores(5, 2)[:, :, None], 3, axis=2)
-    made = aggregate_curves({"a": scores_STF}, [1, 2, 3], QUICK, "mean")["a"]
-    assert made.low[0] == made.low[1] == made.low[2]
-
-
 BAD: list[tuple[str, Callable[[], object]]] = [
     (r"a\[1, 0\] is nan", lambda: estimates(np.array([[1.0], [np.nan]]))),
     (r"a\[0, 0\] is inf \(and 1 more\)", lambda: estimates(np.array([[np.inf], [np.inf]]))),
@@ -303,11 +286,6 @@ BAD: list[tuple[str, Callable[[], object]]] = [
     ("level=95: pass a share", lambda: Options(level=95)),
     ("repetitions=10: fewer than 1000", lambda: Options(repetitions=10)),
     ("seed=-1", lambda: Options(seed=-1)),
-    ("measure=best", lambda: aggregate_curves({}, [1], QUICK, "best")),
-    (
-        "a has 2 frames for 3 points",
-        lambda: aggregate_curves({"a": np.ones((3, 1, 2))}, [1, 2, 3], QUICK),
-    ),
 ]
 
 

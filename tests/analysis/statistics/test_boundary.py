@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from benchmarks.coverage import __main__ as program
-from benchmarks.coverage import boundary as simulated
-from benchmarks.coverage.boundary import FLAT, LINE, fitted, trials
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.statistics.boundary import (
     Threshold,
@@ -119,15 +116,21 @@ def test_a_boundary_without_noise_is_found_between_the_rates() -> None:
         assert 0.5 / (s + 1) < at.point < 1 / (s + 1) and at.low < 0.7 / (s + 1) < at.high
 
 
-@pytest.fixture
-def small_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three values of S."""
-    monkeypatch.setattr(simulated, "STALENESS", (0, 4, 8))
+def simulated(slope: float, seeds: int, rng: np.random.Generator) -> list[Trial]:
+    """A grid of runs, of each seed and S at every rate: its largest stable rate lies around the
+    true one by logistic noise, and falls by this slope over log(S + 1)."""
+    made = []
+    for staleness in (0, 1, 2, 4, 8, 16):
+        truth = math.log(3e-4) + slope * math.log((staleness + 1) / 4)
+        for seed in range(seeds):
+            threshold = truth + float(rng.logistic(0, 0.25))
+            rates = np.geomspace(1e-5, 1e-2, 11).tolist()
+            made += [Trial(seed, staleness, rate, math.log(rate) > threshold) for rate in rates]
+    return made
 
 
-@pytest.mark.usefixtures("small_grid")
 def test_the_unit_of_rates_moves_rates_alone() -> None:
-    made = trials(simulated.TRUTHS[LINE], 2, np.random.default_rng(0))
+    made = simulated(-1, 2, np.random.default_rng(0))
     scaled = [Trial(t.seed, t.staleness, 1000 * t.rate, t.has_collapsed) for t in made]
     one, other = boundary(made), boundary(scaled)
     assert one.slope.point == pytest.approx(other.slope.point, abs=1e-3)
@@ -135,10 +138,11 @@ def test_the_unit_of_rates_moves_rates_alone() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "slope"), [(LINE, -1.0), (FLAT, 0.0)])
-def test_slopes_are_held_at_their_level(name: str, slope: float) -> None:
+@pytest.mark.parametrize("slope", [-1.0, 0.0])
+def test_slopes_are_held_at_their_level(slope: float) -> None:
     simulations = 40
-    made = fitted(name, 3, simulations, 0)
+    grids = [simulated(slope, 3, np.random.default_rng(n)) for n in range(simulations)]
+    made = [boundary(grid) for grid in grids]
     held = [one.slope.low <= slope <= one.slope.high for one in made]
     # The standard error of a share of .95: .034 of 40 simulations.
     error = math.sqrt(0.95 * 0.05 / simulations)
@@ -153,14 +157,3 @@ def test_a_grid_without_its_boundary_is_refused_with_the_reason() -> None:
         boundary(stable)
     one_known = [*runs({1: "o", 2: "x"}, 1), *runs({1: "x", 2: "x"}, 2)]
     assert "1 values of S" in reason_against(thresholds_of(one_known)[0])
-
-
-@pytest.mark.usefixtures("small_grid")
-def test_the_table_has_a_row_for_each_truth(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(simulated, "SEEDS", (2,))
-    (table,) = simulated.tables(2, 0)
-    assert len(table.rows) == 2 and "holds the slope" in table.columns
-    assert program.main(["boundary", "--simulations", "1"]) == 2
-    assert "--simulations 1" in capsys.readouterr().err

@@ -81,7 +81,7 @@ def test_the_command_writes_the_tables_between_the_markers(
     monkeypatch.setattr(intervals, "SEEDS", (3,))
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- table: begin -->\nstale\n<!-- table: end -->\nafter\n")
-    assert program.main(["intervals", "--simulations", "50", "--docs", str(page)]) == 0
+    assert program.main(["--simulations", "50", "--docs", str(page)]) == 0
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "stale" not in text
     assert "in 50 simulations; after" in text
@@ -99,7 +99,7 @@ def test_the_command_writes_the_tables_between_the_markers(
 def test_options_that_cannot_be_end_with_exit_code_2(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert program.main(["intervals", *arguments]) == 2
+    assert program.main(arguments) == 2
     assert message in capsys.readouterr().err
 
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from benchmarks.gpu import __main__ as program
-from benchmarks.gpu import page, sections, supervise, wheels
-from benchmarks.gpu.findings import Finding, Verdict, info, judged
+from benchmarks.gpu import page, sections, supervise
+from benchmarks.gpu.findings import Finding, Refused, Setting, Verdict, info, judged
 from benchmarks.gpu.generation import judged_gap
-from benchmarks.gpu.sections import SECTIONS, Section, UnknownSection, chosen
+from benchmarks.gpu.sections import SECTIONS, Section, chosen
 from tests.support.bare_machine import bare_python, files_of, needed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -119,7 +119,7 @@ def test_no_module_imports_a_client_of_http_by_itself() -> None:
 def test_sections_are_chosen_by_number_and_name() -> None:
     assert [one.number for one in chosen("bits, 0,2")] == [2, 0]
     assert chosen("") == list(SECTIONS)
-    with pytest.raises(UnknownSection, match="SECTIONS=9: 9 is none; choose of 0 machine, 1 par"):
+    with pytest.raises(Refused, match="SECTIONS=9: 9 is none; choose of 0 machine, 1 par"):
         chosen("9")
 
 
@@ -135,7 +135,8 @@ def test_sections_are_numbered_from_0() -> None:
 
 
 def plan_for(tmp_path: Path, *these: Section) -> supervise.Plan:
-    return supervise.Plan(these, "cpu", True, tmp_path / "out", tmp_path / "scratch", [])
+    setting = Setting("cpu", True, str(tmp_path / "scratch"))
+    return supervise.Plan(these, setting, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -159,8 +160,7 @@ def test_a_section_that_does_not_end_well_fails_and_the_next_is_run(
         return popen([words[0], "-c", code], **options)
 
     monkeypatch.setattr(subprocess, "Popen", start)
-    lines: list[str] = []
-    assert not supervise.run_all(plan_for(tmp_path, *SECTIONS[:2]), lines.append)
+    assert not supervise.run_all(plan_for(tmp_path, *SECTIONS[:2]))
     rows = supervise.rows_of(tmp_path / "out" / supervise.RESULTS)
     for number in (0, 1):
         failed, took = supervise.findings_of(rows, number)
@@ -235,16 +235,16 @@ def test_the_page_has_what_was_measured_beside_what_was_expected(tmp_path: Path)
 def test_a_page_without_markers_is_refused(tmp_path: Path) -> None:
     docs = tmp_path / "gpu.md"
     docs.write_text("# Title\n")
-    with pytest.raises(page.NoMarkers, match="has no lines"):
+    with pytest.raises(Refused, match="has no lines"):
         page.write(results(tmp_path, "cuda"), docs)
 
 
 def test_a_machine_without_torch_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(wheels, "GIVEN", ("no_such_module",))
-    with pytest.raises(wheels.Missing, match="has no no_such_module: use the one that has torch"):
-        wheels.unpack("", tmp_path)
+    monkeypatch.setattr(program, "HAS_GPU", "import no_such_module")
+    assert program.main(["--sections", "machine", "--out", str(tmp_path)]) == 2
+    assert "cannot import torch: use the one that can" in capsys.readouterr().err
 
 
 def test_what_is_chosen_wrongly_is_refused_in_one_line(

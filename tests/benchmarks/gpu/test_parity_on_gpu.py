@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.gpu import models, parity, tenants
+from benchmarks.gpu import parity, tenants
 from benchmarks.gpu.findings import Finding, Setting, Verdict
 from benchmarks.speed.device_limits import measure_limits
+from benchmarks.speed.random_rounds import TINY
 
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -20,7 +21,7 @@ def failed(findings: Iterable[Finding]) -> list[Finding]:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", models.TINY)
+@pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_pass_on_a_gpu_is_that_of_a_cpu(name: str, dtype: torch.dtype) -> None:
     assert not failed(parity.passes(name, "cuda", dtype))

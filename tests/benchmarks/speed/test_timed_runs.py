@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,24 +15,16 @@ from benchmarks.speed import (
     against_trl,
     device_limits,
     inputs,
-    other_load,
-    round_parts,
+    program,
     timed_runs,
     trl_side,
 )
+from benchmarks.speed.against_trl import TRL, speed_up
 from benchmarks.speed.clock import Spread, seconds_of
 from benchmarks.speed.device_limits import Limits
 from benchmarks.speed.inputs import write_prompts
-from benchmarks.speed.result_tables import (
-    GENERATE,
-    TRL,
-    part_rows,
-    run_table,
-    speed_up,
-    training_table,
-)
 from benchmarks.speed.reward import Counted, reward, share_of_vowels
-from benchmarks.speed.spec import Spec, Timed, load
+from benchmarks.speed.spec import Spec, Timed
 from benchmarks.speed.timed_runs import options, python_of, time_between
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_policy, save_policy
@@ -45,21 +37,7 @@ from rlhf_lab_analysis import markdown
 from tests.support.examples import call
 
 PAGE = f"# Title\n\n{markdown.BEGIN}\nan earlier table\n{markdown.END}\n\nThe rest.\n"
-SPEC = Spec(
-    name="nano_m grpo",
-    model="models/nano_m",
-    prompts="prompts",
-    algorithm="grpo",
-    groups=8,
-    group_size=4,
-    max_prompt_tokens=64,
-    max_new_tokens=32,
-    micro_rows=16,
-    warm_up=1,
-    updates=2,
-    threads=2,
-    kl_coef=0.0,
-)
+SPEC = Spec("nano_m", 32, 64, 32, 16, updates=2, repeats=1)
 
 
 def test_the_median_is_told_with_the_smallest_and_the_largest() -> None:
@@ -79,11 +57,8 @@ def test_repeats_without_a_partner_are_no_ratio() -> None:
         speed_up([Timed(1.0, 1, 1)] * 2, [Timed(1.0, 1, 1)])
 
 
-def test_the_limits_are_weights_read_per_step_and_operations_per_parameter() -> None:
-    limits = Limits(bandwidth=1e10, flops=6e9)
-    assert limits.decoding(weight_bytes=4_000_000, rows=128) == 320_000
-    assert limits.training(parameters=1_000_000) == 1000
-    assert limits.reading(parameters=1_000_000) == 3000
+def test_the_limit_of_training_is_six_operations_per_parameter_and_token() -> None:
+    assert Limits(bandwidth=1e10, flops=6e9).training(parameters=1_000_000) == 1000
 
 
 def test_the_limits_of_this_machine_are_those_of_a_copy_and_a_product(
@@ -105,49 +80,18 @@ def test_the_first_trial_is_not_counted() -> None:
     assert len(calls) == 4
 
 
-def test_a_part_is_told_with_its_ratio_and_its_share_of_the_limit() -> None:
-    found = {
-        "parts": [
-            {"name": GENERATE, "seconds": 2.0, "amounts": {"tokens": 1000}},
-            {"name": "generation, generator=hf", "seconds": 0.5, "amounts": {"tokens": 1000}},
-            {"name": "log-probs, forward", "seconds": 0.1, "amounts": {"rows": 5, "tokens": 30}},
-            {"name": "checkpoint, write", "seconds": 0.1, "amounts": {"bytes": 3e6}},
-        ],
-        "rows": 10,
-        "parameters": 1_000_000,
-        "weight_bytes": 4_000_000,
-    }
-    rows = part_rows("nano", found, Limits(bandwidth=8e9, flops=6e9))
-    # At most 10 * 8e9 / 4e6 = 20,000 tokens/s decoded, and 3,000 tokens/s read.
-    assert [row[2:] for row in rows] == [
-        ["2000.0", "500 tokens/s", "1.00", "2.5% of memory"],
-        ["500.0", "2,000 tokens/s", "4.00", "10.0% of memory"],
-        ["100.0", "50 rows/s, 300 tokens/s", "", "10.0% of FLOPs"],
-        ["100.0", "30 MB/s", "", ""],
-    ]
+def test_a_spec_crosses_between_the_environments_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Spec] = []
 
+    def there(command: Sequence[str], _: Spec) -> str:
+        seen.append(Spec(**json.loads(Path(command[-1]).read_text())))
+        return f"a warning\n{json.dumps(asdict(Timed(1.0, 2, 3)))}\n"
 
-def test_a_spec_crosses_between_the_environments_unchanged(tmp_path: Path) -> None:
-    SPEC.save(tmp_path / "spec.json")
-    assert load(tmp_path / "spec.json") == SPEC
-    given = json.loads((tmp_path / "spec.json").read_text())
-    (tmp_path / "spec.json").write_text(json.dumps({**given, "threds": 2}))
-    with pytest.raises(ValueError, match="threds"):
-        load(tmp_path / "spec.json")
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"algorithm": "ppo"}, "algorithm=ppo"),
-        ({"updates": 0}, "updates=0"),
-        ({"group_size": 1}, "group_size=1"),
-        ({"algorithm": "online_dpo"}, "group_size=4: TRL's online DPO draws 2"),
-    ],
-)
-def test_a_spec_that_no_side_can_follow_is_refused(change: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        replace(SPEC, **change)
+    monkeypatch.setattr(timed_runs, "output_of", there)
+    assert timed_runs.theirs(Path(sys.executable), SPEC, tmp_path / "run") == Timed(1.0, 2, 3)
+    assert seen == [SPEC]
 
 
 def test_both_sides_are_rewarded_alike_and_tokens_are_counted_to_the_end_token() -> None:
@@ -164,13 +108,11 @@ def test_both_sides_are_rewarded_alike_and_tokens_are_counted_to_the_end_token()
 
 
 def row(step: int) -> dict[str, float]:
-    """Round 0 takes 9 s of warm-up, later ones 2 s each, of which 0.5 s are the update."""
+    """Round 0 takes 9 s of warm-up, later ones 2 s each."""
     return {
         "seconds/wall": 9.0 + 2 * step,
-        "seconds/update": 0.5 + 0.5 * step,
         "total/completions": 32 * (step + 1),
         "total/generated_tokens": 100 * (step + 1),
-        "total/trained_tokens": 300 * (step + 1),
     }
 
 
@@ -178,10 +120,8 @@ def test_warm_up_and_what_async_trains_on_at_its_end_are_not_timed() -> None:
     rows = [row(step) for step in range(4)]
     rows[3]["seconds/wall"] = 1000.0
     found = time_between(rows, warm_up=1, updates=2)
-    assert found == Timed(4.0, 64, 200, trained_tokens=600, update_seconds=1.0)
+    assert found == Timed(4.0, 64, 200)
     assert found.completions_per_second == 16
-    assert found.tokens_per_second == 50
-    assert found.trained_per_second == 600
 
 
 def test_trl_is_timed_from_the_end_of_its_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,20 +131,22 @@ def test_trl_is_timed_from_the_end_of_its_warm_up(monkeypatch: pytest.MonkeyPatc
     watch = trl_side.Watch(2, counted)
     for step in (1, 2, 3):
         counted(completions=["a"] * 8, completion_ids=[[5, 1]] * 8)
-        watch.step_ended(step)
-    watch.mark()
+        watch.on_step_end(None, SimpleNamespace(global_step=step), None)
+    watch.on_train_end(None, None, None)
     assert watch.timed == Timed(4.0, 8, 16)
 
 
 def test_trl_makes_an_update_of_as_many_rows_as_we_do() -> None:
-    given = trl_side.grouped(SPEC)
+    given = trl_side.arguments(SPEC, "")
     rows = given["per_device_train_batch_size"] * given["gradient_accumulation_steps"]
     assert rows == SPEC.rows == 32
-    whole = trl_side.grouped(replace(SPEC, micro_rows=64))
+    whole = trl_side.arguments(replace(SPEC, micro_rows=64), "")
     assert (whole["per_device_train_batch_size"], whole["gradient_accumulation_steps"]) == (32, 1)
-    pairs = replace(SPEC, algorithm="online_dpo", group_size=2, kl_coef=0.1)
-    assert trl_side.paired(pairs)["per_device_train_batch_size"] == pairs.groups
-    assert trl_side.common(SPEC, "")["max_steps"] == 3
+    pairs = replace(SPEC, algorithm="online_dpo")
+    given = trl_side.arguments(pairs, "")
+    assert given["per_device_train_batch_size"] == pairs.groups == 16
+    assert given["gradient_accumulation_steps"] == 1
+    assert given["max_steps"] == 3
 
 
 @pytest.mark.parametrize(("mode", "updates", "threads"), [("sync", 3, 2), ("async", 4, 1)])
@@ -246,22 +188,14 @@ def test_the_command_says_what_is_missing_and_exits_with_2(
     assert "--docs=" in capsys.readouterr().err
 
 
-def test_an_algorithm_that_no_model_is_measured_with_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(against_trl, "python_of", lambda folder: folder)
-    given = ["--models", "smollm2_135m", "--algorithms", "rloo", "--out", str(tmp_path)]
-    assert against_trl.main(given) == 2
-    assert "--algorithms=rloo" in capsys.readouterr().err
-
-
-def test_a_failed_run_ends_the_benchmark_with_what_it_said(tmp_path: Path) -> None:
+def test_a_failed_run_ends_the_benchmark_with_what_it_said() -> None:
     with pytest.raises(RuntimeError, match=r"No module named benchmarks\.absent"):
-        timed_runs.run_module(SPEC, Path(sys.executable), "benchmarks.absent", tmp_path)
+        timed_runs.output_of([sys.executable, "-m", "benchmarks.absent"], SPEC)
 
 
 def test_every_side_is_offered_as_many_prompts_as_it_reads(tmp_path: Path) -> None:
-    specs = inputs.specs_of(inputs.NANO, tmp_path, "cpu", 2, is_quick=False)
+    given = ["--models", "nano_m", "--out", str(tmp_path)]
+    specs = against_trl.specs_of(against_trl.arguments_of(given))
     inputs.make_prompts(specs)
     rows = (tmp_path / "prompts" / "train.jsonl").read_text().splitlines()
     # Online DPO has 64 pairs an update; one of warm-up, 8 timed, and one more of async.
@@ -269,40 +203,24 @@ def test_every_side_is_offered_as_many_prompts_as_it_reads(tmp_path: Path) -> No
     assert {spec.rows for spec in specs} == {128}
 
 
-def found_of(parts: dict[str, Any]) -> against_trl.Found:
-    runs = {
-        "rlhf_lab sync": [Timed(2.0, 64, 128, trained_tokens=500, update_seconds=1.0)],
-        TRL: [Timed(4.0, 64, 128)],
-    }
-    return against_trl.Found([SPEC], {SPEC.name: runs}, {"nano_m": parts})
+FOUND = against_trl.Found(
+    [SPEC], {SPEC.name: {"rlhf_lab sync": [Timed(2.0, 64, 128)], TRL: [Timed(4.0, 64, 128)]}}
+)
 
 
-PARTS = {
-    "parts": [{"name": GENERATE, "seconds": 1.0, "amounts": {"tokens": 10}}],
-    "rows": 1,
-    "parameters": 1000,
-    "weight_bytes": 4000,
-    "limits": {"bandwidth": 1e6, "flops": 6e6},
-}
-
-
-def test_the_tables_have_a_row_for_each_side_and_the_share_of_training() -> None:
-    found = found_of(PARTS)
-    rows = run_table(found.specs, found.runs).rows
+def test_the_table_has_a_row_for_each_side() -> None:
+    rows = against_trl.table_of(FOUND).rows
     assert [(line[2], line[3], line[-1]) for line in rows] == [
         ("rlhf_lab sync", "32.0 [32.0, 32.0]", "2.00 [2.00, 2.00]"),
         (TRL, "16.0 [16.0, 16.0]", "1"),
-    ]
-    # 6e6 operations a second train 1000 tokens of 1000 parameters.
-    assert training_table(found.specs, found.runs, found.parts).rows == [
-        ["nano_m grpo", "500", "50.0%"]
     ]
 
 
 def test_the_page_gets_the_tables_and_the_record_every_run(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE)
-    against_trl.report(found_of(PARTS), tmp_path, page, Console(quiet=True))
+    given = against_trl.arguments_of(["--out", str(tmp_path), "--docs", str(page)])
+    against_trl.report(FOUND, given, Console(quiet=True))
     text = page.read_text()
     assert text.startswith("# Title\n") and text.endswith("\n\nThe rest.\n")
     assert "an earlier table" not in text
@@ -317,31 +235,11 @@ def tiny(folder: Path) -> Spec:
     """A spec over a model of 4k parameters that was never trained."""
     task = TldrNano()
     shape = ScratchModel("tiny", hidden_size=8, num_layers=1, num_heads=1)
-    save_policy(*load_policy(shape, task.tokenizer(), 1), folder / "model")
-    write_prompts(folder / "prompts", [("r/advice post : i was hurt . tl;dr :", " hurt .")] * 8)
-    return replace(
-        SPEC,
-        model=str(folder / "model"),
-        prompts=str(folder / "prompts"),
-        groups=2,
-        max_new_tokens=4,
-        threads=1,
-    )
-
-
-def test_every_part_of_a_round_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_limits, "MATRIX", {"cpu": 64})
-    monkeypatch.setattr(device_limits, "COPY_BYTES", {"cpu": 2**16})
-    spec = tiny(tmp_path)
-    found = round_parts.parts_of(spec)
-    amounts = {part["name"]: part["amounts"] for part in found["parts"]}
-    assert len(amounts) == 6
-    assert all(part["seconds"] > 0 for part in found["parts"])
-    assert 8 <= amounts[GENERATE]["tokens"] <= 32
-    assert amounts["log-probs, forward"]["rows"] == spec.rows == 8
-    assert amounts["weight sync, write and read"]["bytes"] == found["weight_bytes"]
-    assert amounts["checkpoint, write"]["bytes"] == 3 * found["weight_bytes"]
-    assert found["weight_bytes"] == 4 * found["parameters"]
+    spec = replace(SPEC, folder=str(folder), rows=8, max_new_tokens=4, threads=1)
+    save_policy(*load_policy(shape, task.tokenizer(), 1), spec.model_folder)
+    rows = [("r/advice post : i was hurt . tl;dr :", " hurt .")] * 8
+    write_prompts(spec.prompts_folder, rows)
+    return spec
 
 
 def test_our_side_runs_and_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,22 +253,13 @@ def test_our_side_runs_and_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     found = timed_runs.ours("sync", spec, tmp_path / "run")
     assert found.completions == spec.rows == 8
     assert 8 <= found.tokens <= 32
-    assert found.seconds > found.update_seconds > 0
+    assert found.seconds > 0
 
 
-def test_a_busy_machine_is_noted_with_the_results(tmp_path: Path) -> None:
-    stat = tmp_path / "stat"
-    stat.write_text(
-        "cpu  9 9 9 9 9 9 9 9\ncpu0 10 0 10 100 0 0 0 0\ncpu1 0 0 0 50 50 0 0 0\nintr 1\n"
-    )
-    before = other_load.counts(stat.read_text())
-    assert before == [[10, 0, 10, 100, 0, 0, 0, 0], [0, 0, 0, 50, 50, 0, 0, 0]]
-    # One core worked for 30 of 40 ticks, the other for none of 20.
-    after = [[30, 0, 20, 110, 0, 0, 0, 0], [0, 0, 0, 60, 60, 0, 0, 0]]
-    assert other_load.busy_between(before, after) == pytest.approx(0.75)
-    assert other_load.busy_between(before, before) == 0.0
-    assert other_load.busy_note(0.0, tmp_path / "absent") == ""
-    assert other_load.note(0.1, 2) == ""
-    assert "other work held 0.8 of 2 cores" in other_load.note(0.75, 2)
-    found = against_trl.Found([SPEC], note=other_load.note(0.75, 2))
+def test_a_busy_machine_is_noted_with_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (0.1, 9.0, 9.0))
+    assert program.busy_note() == ""
+    monkeypatch.setattr("os.getloadavg", lambda: (0.8, 0.0, 0.0))
+    assert "other work held 0.8 of" in program.busy_note()
+    found = against_trl.Found([SPEC], note=program.busy_note())
     assert "are not to be trusted" in against_trl.caption(found)

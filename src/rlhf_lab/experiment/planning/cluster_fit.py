@@ -23,6 +23,7 @@ from rlhf_lab.runs.folder import METRICS, SCHEDULE
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.timeline import TRAINER
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import lag_in_rounds
 
 Rows = Sequence[Mapping[str, Any]]
 # So fast that it takes no time.
@@ -94,7 +95,7 @@ def fitted(folder: Path) -> Fit:
         length_scale=1.0,
         prompt_scale=1.0,
     )
-    lags = [row["round"] - row["segments"][0][1] for row in rows]
+    lags = [lag_in_rounds(row["round"], row["segments"][0][1]) for row in rows]
     return Fit(
         options,
         steps,

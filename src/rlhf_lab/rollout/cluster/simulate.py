@@ -23,7 +23,7 @@ from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.heartbeat import nothing
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, Rollout
-from rlhf_lab.types.samples import Episode, Example, Finish, Group, Prompt, Sample
+from rlhf_lab.types.samples import Episode, Example, Finish, Group, Prompt, Sample, lag_in_rounds
 
 ROW = Example("row", "", "")
 
@@ -56,7 +56,11 @@ class Simulation:
     @property
     def lags(self) -> list[int]:
         """Rounds that each chunk was old when it was trained on, in the order of training."""
-        return [row["round"] - row["segments"][0][1] for row in self.rows if not row["dropped"]]
+        return [
+            lag_in_rounds(row["round"], row["segments"][0][1])
+            for row in self.rows
+            if not row["dropped"]
+        ]
 
 
 class LengthWriter:

@@ -57,7 +57,10 @@ class JsonlTracker:
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Every value of nested mappings and sequences, with the path to it."""
-    if isinstance(value, Mapping):
+    # Nearly every value, and far cheaper to find than that it is no Mapping.
+    if isinstance(value, float | int | str):
+        yield name, value
+    elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield from leaves(inner, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list | tuple):
