@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from rlhf_lab_analysis.comparison.cell import Cell
-from rlhf_lab_analysis.comparison.families import Settings, differences
 
 Pair: TypeAlias = tuple[Cell, Cell]
+Setting: TypeAlias = tuple[str, str]
 # Settings with which a claim is tested: changing them does not make it another claim.
 TESTED_WITH = ("algo", "model")
 
@@ -29,24 +29,11 @@ def count_together(pairs: Sequence[Pair]) -> list[int]:
     return [sum(claim == other for other, *_ in distinct) for claim in claims]
 
 
-def claim_of(cell: Cell, baseline: Cell) -> tuple[Settings, Settings, Settings]:
+def claim_of(cell: Cell, baseline: Cell) -> tuple[frozenset[Setting], ...]:
     """The settings that change, before and after, and those that stay, algorithm and model left
     out where they are not what changes."""
-    after, before = cell.settings, baseline.settings
-    changed = differences(cell, baseline)
-    groups = {key.partition(".")[0] for key in changed}
+    after, before = set(cell.setting_items), set(baseline.setting_items)
+    groups = {key.partition(".")[0] for key, _ in before ^ after}
     free = [part for part in TESTED_WITH if part not in groups]
-    stay = {
-        key: value
-        for key, value in before.items()
-        if key not in changed and key.partition(".")[0] not in free
-    }
-    return (
-        of_keys(before, changed),
-        of_keys(after, changed),
-        tuple(sorted(stay.items())),
-    )
-
-
-def of_keys(settings: dict[str, str], keys: set[str]) -> Settings:
-    return tuple((key, settings[key]) for key in sorted(keys) if key in settings)
+    stay = {item for item in before & after if item[0].partition(".")[0] not in free}
+    return frozenset(before - after), frozenset(after - before), frozenset(stay)

@@ -55,11 +55,6 @@ def rest_of(cell: Cell, varied: Iterable[str]) -> Settings:
     )
 
 
-def differences(one: Cell, other: Cell) -> set[str]:
-    """The settings in which two conditions differ."""
-    return {key for key, _ in one.settings.items() ^ other.settings.items()}
-
-
 def with_most_versions(
     cells: Iterable[Cell], key: Callable[[Cell], Hashable]
 ) -> dict[Hashable, Cell]:

@@ -28,23 +28,6 @@ def listed(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-def known_sweeps(given: str | list[str]) -> str | list[str]:
-    """Names of shipped sweeps, or paths of others. Raises ValueError (a UserError is one)."""
-    for name in listed(given):
-        sweep_file(name)
-    return given
-
-
-def known_measures(given: str | list[str]) -> str | list[str]:
-    """Names of measures; those after the first are of two conditions. Raises ValueError."""
-    first, *beside = listed(given)
-    of_two = [one.name for one in MEASURES.values() if not one.of_many]
-    for name, allowed in ((first, [*MEASURES]), *((name, of_two) for name in beside)):
-        if name not in allowed:
-            raise ValueError(f"{name}: choose one of {', '.join(sorted(allowed))}")
-    return given
-
-
 @only_these_keys
 class Plan(TypedDict, total=False):
     """truth: the difference that is expected. spread: standard deviation over stage seeds. looks:
@@ -62,13 +45,13 @@ class ClaimRow(TypedDict, total=False):
 
     text: Required[str]
     source: Required[str]
-    sweep: Annotated[str | list[str], AfterValidator(known_sweeps)]
+    sweep: str | list[str]
     runs: dict[str, Any]
     change: dict[str, list[Any]]
     more_than: Annotated[
         dict[str, Annotated[list[Any], Field(min_length=2, max_length=2)]], Field(max_length=1)
     ]
-    measure: Required[Annotated[str | list[str], AfterValidator(known_measures)]]
+    measure: Required[str | list[str]]
     shows: Required[Literal["below", "above", "equal", "not worse"]]
     plan: Plan
 
@@ -89,9 +72,17 @@ class Change(TypedDict):
     what: str
 
 
-def is_complete(row: ClaimRow) -> ClaimRow:
-    """The claim, if its measure compares what it changes. Raises ValueError."""
-    measure, change = MEASURES[listed(row["measure"])[0]], row.get("change", {})
+def checked_claim(row: ClaimRow) -> ClaimRow:
+    """The claim, if there are its sweeps and measures, and these compare what it changes. Raises
+    ValueError, of which UserError is one."""
+    for sweep in listed(row.get("sweep", [])):
+        sweep_file(sweep)
+    names, change = listed(row["measure"]), row.get("change", {})
+    if unknown := [name for name in names if name not in MEASURES]:
+        raise ValueError(f"measure={unknown[0]}: choose one of {', '.join(sorted(MEASURES))}")
+    measure, *beside = (MEASURES[name] for name in names)
+    if of_many := [one.name for one in beside if one.of_many]:
+        raise ValueError(f"measure={of_many[0]}: it is of many conditions: pass it alone")
     if measure.of_many:
         if len(change) != measure.keys or "more_than" in row:
             raise ValueError(
@@ -101,10 +92,7 @@ def is_complete(row: ClaimRow) -> ClaimRow:
     elif wrong := [key for key, values in change.items() if len(values) != 2]:
         raise ValueError(f"change.{wrong[0]}={change[wrong[0]]}: pass [before, after]")
     elif measure.of_two and not change and "more_than" not in row:
-        raise ValueError(
-            f"measure={measure.name} compares two conditions: pass change or more_than, or another "
-            "measure"
-        )
+        raise ValueError(f"measure={measure.name} is of two conditions: pass change or more_than")
     return row
 
 
@@ -117,7 +105,7 @@ class RegistryFile(TypedDict, total=False):
     written: Required[str]
     gates: dict[str, dict[str, Bound]]
     changed: list[Change]
-    claims: Required[dict[str, dict[str, Annotated[ClaimRow, AfterValidator(is_complete)]]]]
+    claims: Required[dict[str, dict[str, Annotated[ClaimRow, AfterValidator(checked_claim)]]]]
     waiting: dict[str, str]
 
 

@@ -22,7 +22,7 @@ MANIFEST_BYTES = 16 * MEBIBYTE
 def is_moment(text: str) -> str:
     """Raises ValueError unless it is a time with its zone, as manifests have it."""
     if datetime.fromisoformat(text).tzinfo is None:
-        raise ValueError("the time has no zone")
+        raise ValueError(f"the time {text} has no zone")
     return text
 
 

@@ -198,6 +198,9 @@ def reason_and_place(error: ValidationError, place: str) -> tuple[str, str]:
         return f"it is not JSON ({first['msg'].removeprefix('Invalid JSON: ')})", where
     if first["type"] == "missing":
         return "it is missing", where
+    if first["type"] == "value_error":
+        # Of a check of ours, which names the value.
+        return first["msg"].removeprefix("Value error, "), where
     shown = repr(first["input"])
     return f"{first['msg']}, not {shown[:SHOWN]}", where
 

@@ -436,7 +436,11 @@ def test_gates_stop_runs_of_bad_stages(tmp_path: Path) -> None:
     ("claim", "key", "remedy"),
     [
         ({"measure": "beauty"}, "measure", "beauty: choose one of accuracy, boundary_slope"),
-        ({"measure": ["quality", "boundary_slope"]}, "measure", "boundary_slope: choose one of"),
+        (
+            {"measure": ["quality", "boundary_slope"]},
+            "measure",
+            "boundary_slope: it is of many cond",
+        ),
         ({"shows": "more"}, "shows", "'below', 'above', 'equal' or 'not worse', not 'more'"),
         ({"sweep": "off_policy_nano"}, "sweep", "did you mean .*off_policy_methods_nano"),
         ({"change": {"mode": ["sync"]}}, "change", r"mode=\['sync'\]: pass \[before, after\]"),
@@ -445,7 +449,7 @@ def test_gates_stop_runs_of_bad_stages(tmp_path: Path) -> None:
         ({"colour": "red"}, "colour", "not 'red'. A claim has text, source, sweep, runs, change"),
         ({"question": "How?"}, "question", r"not 'How\?'. A claim has text"),
         ({"text": None}, "text", "it is missing. A claim has text"),
-        ({"change": None, "measure": "flops_saved"}, "measure", "compares two conditions: pass"),
+        ({"change": None, "measure": "flops_saved"}, "measure", "is of two conditions: pass"),
         ({"measure": "boundary_slope"}, "measure", "boundary_slope is of conditions over 2 sett"),
     ],
 )
