@@ -99,7 +99,8 @@ def settings_of_claim(claim: Definition, selection: Selection, criteria: Criteri
 
 def chosen_by(claim: Definition, selection: Selection) -> Selection:
     """The conditions that the claim is about: those of its sweeps that have its settings, or where
-    there are none those of any sweep. A question of any runs is about all of them."""
+    there are none and it names `any`, those of any sweep. A question of any runs is about all of
+    them."""
     wanted = claim.row.get("runs", {}).items()
     kept = [
         cell
@@ -107,8 +108,9 @@ def chosen_by(claim: Definition, selection: Selection) -> Selection:
         if all(values == EACH or is_one_of(value_of(cell, key), values) for key, values in wanted)
     ]
     sweeps = {Path(sweep).stem for sweep in claim.sweeps}
-    own = [cell for cell in kept if cell.sweep in sweeps and not claim.is_general]
-    return Selection(tuple(own or kept), ())
+    own = [cell for cell in kept if cell.sweep in sweeps]
+    takes_any = claim.is_general or (claim.takes_any and not own)
+    return Selection(tuple(kept if takes_any else own), ())
 
 
 def is_one_of(value: Any, allowed: Any) -> bool:

@@ -20,6 +20,8 @@ from rlhf_lab_analysis.statistics.decisions import Shows
 FOLDER = Path(__file__).parents[2] / "claims"
 # The source of a claim that is of this project alone.
 NO_PAPER = "in no paper"
+# In `sweep`: where none of its own runs are given, those of any sweep decide the claim.
+ANY = "any"
 only_these_keys = with_config(ConfigDict(extra="forbid"))
 
 
@@ -75,7 +77,7 @@ class Change(TypedDict):
 def checked_claim(row: ClaimRow) -> ClaimRow:
     """The claim, if there are its sweeps and measures, and these compare what it changes. Raises
     ValueError, of which UserError is one."""
-    for sweep in listed(row.get("sweep", [])):
+    for sweep in {*listed(row.get("sweep", ANY))} - {ANY}:
         sweep_file(sweep)
     names, change = listed(row["measure"]), row.get("change", {})
     if unknown := [name for name in names if name not in MEASURES]:
@@ -149,7 +151,12 @@ class Definition:
     @property
     def sweeps(self) -> list[str]:
         """The sweeps that make its runs."""
-        return listed(self.row.get("sweep", []))
+        return [sweep for sweep in listed(self.row.get("sweep", [])) if sweep != ANY]
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether runs of any sweep decide it where none of its own are given."""
+        return ANY in listed(self.row.get("sweep", ANY))
 
     @property
     def part(self) -> tuple[str, list[Any]] | None:

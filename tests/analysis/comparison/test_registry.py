@@ -40,7 +40,7 @@ HIGH = (0.70, 0.72, 0.74)
 LADDER: dict[str, Any] = {
     "text": "16 updates per round cost win-rate.",
     "source": "Fig. 3",
-    "sweep": "off_policy_ladder_nano",
+    "sweep": ["off_policy_ladder_nano", "any"],
     "runs": {"model": "nano_s"},
     "change": {"run.updates_per_round": [1, 16]},
     "measure": "quality",
@@ -540,9 +540,9 @@ def test_an_algorithm_that_other_sweeps_have_at_another_rate_is_that_of_the_clai
     runs = [
         replace(run, config={**run.config, "optim": {**run.config["optim"], "lr": rate}})
         for sweep, algo, rate, ends in (
-            (LADDER["sweep"], "ppo", 1e-4, HIGH),
+            (LADDER["sweep"][0], "ppo", 1e-4, HIGH),
             ("a_sweep", "online_dpo", 4e-4, less(HIGH, (-0.2, -0.2, -0.2))),
-            (LADDER["sweep"], "online_dpo", 1e-4, less(HIGH, (0.05, 0.04, 0.06))),
+            (LADDER["sweep"][0], "online_dpo", 1e-4, less(HIGH, (0.05, 0.04, 0.06))),
         )
         for run in Made(algo=algo, sweep=sweep).runs(ends)
     ]
@@ -555,7 +555,7 @@ def test_an_algorithm_that_other_sweeps_have_at_another_rate_is_that_of_the_clai
     assert found.answer.verdict is Verdict.holds
 
 
-def test_runs_of_a_claims_own_sweeps_decide_it_and_where_there_are_none_those_of_any(
+def test_runs_of_a_claims_own_sweeps_decide_it_and_those_of_any_where_it_names_any(
     tmp_path: Path,
 ) -> None:
     def ladder(sweep: str, loss: Sequence[float]) -> list[Record]:
@@ -573,6 +573,8 @@ def test_runs_of_a_claims_own_sweeps_decide_it_and_where_there_are_none_those_of
         "N=16 less N=1: -10.0 "
     )
     assert only(decided(tmp_path, mine)).answer.evidence.startswith("N=16 less N=1: -2.0 ")
+    # What a claim states of its sweep, such as other RL seeds, is of no other runs.
+    assert not decided(tmp_path, mine, sweep="off_policy_ladder_nano").decided
     several = {"sweep": ["reward_scale_nano", "off_policy_ladder_nano"]}
     found = only(decided(tmp_path, [*mine, *own], **several))
     assert found.answer.evidence.startswith("N=16 less N=1: -10.0 ")
