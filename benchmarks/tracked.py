@@ -58,7 +58,7 @@ def pages() -> Iterator[list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; ends with the first command that fails, which goes on when it is repeated."""
+    """Command line; ends with the first command that fails; repeated, it continues there."""
     given = parser().parse_args(arguments)
     if not given.pages and given.folder is None:
         parser().error("pass the folder of the runs, or --pages")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -51,12 +51,6 @@ class Options:
     def text(self) -> str:
         """Such as `95% t`."""
         return f"{self.percent} {self.method}"
-
-    def for_shares(self, values: Iterable[float]) -> Options:
-        """The options for these values: t becomes logit if all lie from 0 to 1, since a t interval
-        may leave that range."""
-        is_within = all(0 <= value <= 1 for value in values)
-        return replace(self, method=Method.logit) if self.method is Method.t and is_within else self
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:

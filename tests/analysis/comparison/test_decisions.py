@@ -140,8 +140,6 @@ def test_log_odds_are_worked_out_by_hand_and_refuse_what_is_no_share() -> None:
     assert [low[0], high[0]] == pytest.approx(expected)
     with pytest.raises(UserError, match=r"method=logit: \[1.3\] is no share from 0 to 1"):
         ends(np.array([1.3]), np.empty((0, 1)), without, Options(method=Method.logit))
-    assert Options(method=Method.t).for_shares([0.2, 1.2]).method is Method.t
-    assert Options(method=Method.bca).for_shares([0.2]).method is Method.bca
 
 
 @pytest.mark.parametrize(
