@@ -55,7 +55,7 @@ def run(given: argparse.Namespace, console: Console) -> None:
         try:
             with console.phase(f"drawing {name}"):
                 made = draw(selection, request, Style())
-                # No CSV: beside runs it would be read as one.
+                # No CSV: beside runs it would be a finding of whatever reads them next.
                 written = write(made.figure, out / name, ["png", "pdf"])
         except UserError as error:
             console.print(f"not drawn: {name}: {printable(str(error))}")
