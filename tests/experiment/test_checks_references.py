@@ -4,9 +4,7 @@ refused because it needs one."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,15 +24,8 @@ from tests.support.judge_server import Asked, Response, said, serving
 from tests.tasks.test_own_prompts import write
 
 Options = tuple[str, ...]
+LIVELY = "tests.support.lively"
 RATED = "reward.template='{prompt}{answer}{reference}'"
-
-
-def rare_bytes(
-    prompt: str, completion: str, *, reference: str, hidden: Mapping[str, Any], finished: bool
-) -> float:
-    """Depends on all that a reward is given."""
-    assert hidden["n"] == int(prompt.split()[1])
-    return len(set(completion)) + len(reference) + float(finished)
 
 
 @pytest.fixture
@@ -54,7 +45,12 @@ def options(rows: Path) -> Options:
     return (
         *("task=prompts", f"task.path={rows}", "task.hidden=[n]"),
         *("task.max_prompt_tokens=32", "task.max_response_tokens=8", "model=nano_s"),
-        *("reward=function", f"reward.path={__name__}.rare_bytes", "run.updates=6", "run=nano"),
+        *(
+            "reward=function",
+            f"reward.path={LIVELY}.rare_bytes",
+            "run.updates=6",
+            "run=nano",
+        ),
     )
 
 
@@ -171,7 +167,11 @@ def test_what_needs_a_reference_or_a_judge_is_refused(
 def test_a_judge_of_samples_labels_pairs_for_offline_algorithms(
     make_config: MakeConfig, options: Options
 ) -> None:
-    judge = ("reward@judge=function", f"judge.path={__name__}.rare_bytes", "labels.pairs=8")
+    judge = (
+        "reward@judge=function",
+        f"judge.path={LIVELY}.rare_bytes",
+        "labels.pairs=8",
+    )
     config = make_config(*options, "algo=dpo", *judge, "labels.held_out_pairs=4", "run.updates=1")
     check(config)
     assert read_rows(Path(Artifacts(config, Console(quiet=True)).pairs()))

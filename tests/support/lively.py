@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +38,16 @@ def drawing(prompt: str, completion: str, **_: Any) -> float:
     os.environ["MISBEHAVING"] = "1"
     os.chdir("/")
     return lively(prompt, completion)
+
+
+def rare_bytes(
+    prompt: str, completion: str, *, reference: str, hidden: Mapping[str, Any], finished: bool
+) -> float:
+    """Depends on all that a reward is given."""
+    assert hidden["n"] == int(prompt.split()[1])
+    return len(set(completion)) + len(reference) + float(finished)
+
+
+def always(*_: object, **__: object) -> float:
+    """A reward that no rule gives."""
+    return 0.25

@@ -97,13 +97,11 @@ def test_a_mixture_that_was_stopped_goes_on(make_config: MakeConfig) -> None:
 POST = {"post": "first line\nsecond line", "title": "t", "subreddit": "s"}
 PER_TASK = (
     *("reward=per_task", "+reward@reward.terms.sums=task_rule"),
-    *("+reward@reward.terms.products=function", f"reward.terms.products.path={__name__}.always"),
+    *(
+        "+reward@reward.terms.products=function",
+        "reward.terms.products.path=tests.support.lively.always",
+    ),
 )
-
-
-def always(*_: object, **__: object) -> float:
-    """A reward that tells itself from the rule."""
-    return 0.25
 
 
 def test_each_task_has_its_reward_and_is_judged_by_itself(
