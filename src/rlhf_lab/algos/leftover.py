@@ -1,4 +1,4 @@
-"""What all rounds of A-LoL share: options, credit and the loss of the policy (arXiv:2305.14718)."""
+"""Base class of A-LoL: options, credit and the loss of the policy (arXiv:2305.14718)."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class ArtifactKeys:
         return "sft", self.sft(model)
 
     def _start(self, model: Model) -> Key:
-        """Of the model that a stage starts from."""
+        """Cache key of the stage's initial model."""
         if model.begins_by_stage:
             return self.start(model)[1]
         key: Key = plain(model.whole)

@@ -198,6 +198,6 @@ def starts_at_zero(config: Config) -> str:
         return ""
     return (
         f"algo.lam={config.algo.lam} with values that begin at zero, as no reward model "
-        "gives them: until they are learned, late tokens are praised over early ones; "
+        "gives them: until they are learned, late tokens get more credit than early ones; "
         "algo.lam=1 avoids it"
     )

@@ -44,7 +44,7 @@ def check_references(config: Config) -> None:
 
 
 def check_judge(config: Config) -> None:
-    """Only the judge may be nobody, and only where no labels and no verdicts are needed."""
+    """`none` is allowed only as judge, and only if neither labels nor win-rates are needed."""
     for key in ("reward", "judge"):
         for place, part in named_parts(key, getattr(config, key)):
             if isinstance(part, NoJudge) and place != "judge":

@@ -60,7 +60,7 @@ def resume_text(manifest: Mapping[str, Any], folder: Path) -> str:
 
 
 def other_precision(manifest: Mapping[str, Any]) -> str:
-    """That another device or type of numbers stands behind `auto` than before; else ""."""
+    """A warning if `auto` means another device or dtype than when the run began; else ""."""
     before, now = manifest["resumed"][-1].get("precision"), precision_in(manifest)
     if not before or before == now:
         return ""

@@ -86,7 +86,7 @@ class RunProducts:
         return None
 
     def require_permission(self, stage: str, in_cache: Path) -> None:
-        """Raise UserError where an artifact is to be made that nobody asked for."""
+        """Raise UserError where a missing artifact would be made again without --make-stages."""
         if self.may_make:
             return
         recorded = [product.absolute for product in self.recorded if product.stage == stage]

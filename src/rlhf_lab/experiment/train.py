@@ -208,7 +208,7 @@ def run_worker_rank() -> NoReturn:
 
 
 def work(processes: Processes) -> None:
-    """The work of a rank between joining and leaving: the engines of stages and of the run."""
+    """Build each engine that rank 0 broadcasts, and follow its calls until it stops."""
     keep_freed_memory()
     while (job := processes.broadcast_call(None)) != STOP:
         torch.set_num_threads(job.options.threads)

@@ -1,8 +1,8 @@
-"""Reading rows for what stands in their last columns: of a reward model the last token, of a policy
-the response.
+"""Forward pass whose last layer is computed for the last columns alone: of a reward model the last
+token, of a policy the response.
 
-The last layer is computed for those columns alone. It is half of a model of two layers, and most
-columns of a row belong to its prompt. Rounding is not that of the model's own forward.
+The last layer is half of a model of two layers, and most columns of a row belong to its prompt.
+Rounding is not that of the model's own forward.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class OwnStream:
             self._stream.wait_stream(torch.cuda.current_stream(device))
 
     def run(self, worker: RolloutWorker, feed: WeightFeed, chunk: Chunk) -> Rollout:
-        """The worker's rollout."""
+        """Run the worker on this CUDA stream."""
         if self._stream is None:
             return worker.run(feed, chunk)
         with torch.cuda.stream(self._stream):

@@ -1,4 +1,4 @@
-"""What a chat template renders between two answers of the assistant: an observation as a message.
+"""Tokens that the chat template puts between two assistant turns: the observation as a message.
 
 A policy's tokens stay as they were sampled, so that only what stands behind its end token is
 rendered. The text is cut from a dialogue with a fixed answer:

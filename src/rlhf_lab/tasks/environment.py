@@ -1,4 +1,4 @@
-"""What answers a policy that acts in several turns: environments, and tasks that have one.
+"""Environments of episodes of several turns, and tasks that have one.
 
 A complete environment, and all that a task needs for it:
 

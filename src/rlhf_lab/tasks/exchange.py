@@ -1,5 +1,4 @@
-"""Environments of other packages that are coroutines: they wait for replies where ours are asked
-for turns.
+"""Run an environment that is a coroutine, and exchange actions and observations with it.
 
 A process has one event loop for them, which runs while an environment is at work and rests while
 the policy writes.

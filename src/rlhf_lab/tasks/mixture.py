@@ -69,7 +69,7 @@ class Mixture(limits.Limited, key="task"):
 
     @property
     def warning(self) -> str:
-        """Those of the tasks."""
+        """Warnings of all tasks in the mixture."""
         found = (getattr(task, "warning", "") for task in self.tasks.values())
         return "; ".join(text for text in found if text)
 

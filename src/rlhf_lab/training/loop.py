@@ -49,7 +49,7 @@ from rlhf_lab.types.protocols import (
 from rlhf_lab.types.run_options import ReturnScaling, RunOptions
 from rlhf_lab.types.samples import Group
 
-# Stands in for the number of the pass in the key of a shuffle: the choice of groups.
+# In place of the number of a pass in the random key: the choice of probe groups.
 PROBE = -1
 
 

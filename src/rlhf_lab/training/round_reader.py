@@ -1,4 +1,5 @@
-"""The rows of a round as tensors, with all log-probs and values that losses compare with."""
+"""Build a round's batch: samples as tensors, with reference, proximal and behaviour log-probs, and
+values."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from rlhf_lab.types.protocols import (
 )
 from rlhf_lab.types.samples import Group, lag_in_rounds
 
-# Stands in for the number of the pass in the key of a shuffle: the choice of groups.
+# In place of the number of a pass in the random key: the choice of reference groups.
 REFERENCE = -2
 ALL = -1
 

@@ -1,4 +1,4 @@
-"""Which versions wrote a batch's tokens, and what the trainer's model reads at them."""
+"""Log-probs of each token under the weight version that generated it, by the trainer's model."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def name(default: str) -> str:
 
 
 def option(default: Value, about: str, source: str = "") -> Value:
-    """A field that holds no number."""
+    """An option that is not a number."""
     return field(default=default, metadata=described(about, source))
 
 
@@ -85,7 +85,7 @@ def count(default: int, *, about: str, least: int = 1, most: int = MOST, **rest:
 
 
 def share(default: float, *, about: str, most: float = 1, source: str = "") -> float:
-    """A field from nothing to all."""
+    """A float option in [0, 1]."""
     return number(default, about=about, source=source, least=0, most=most)
 
 

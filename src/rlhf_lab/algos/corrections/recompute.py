@@ -1,4 +1,4 @@
-"""Old log-probs by the present policy: staleness is not corrected, it is not seen any more."""
+"""Recompute old log-probs with the policy, which hides staleness instead of correcting it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the proxy's opinion is from gold's: what over-optimisation looks like."""
+"""Gap between proxy and gold scores, which shows over-optimisation of the reward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The course of a virtual cluster: all that was done to it, from which it can be made again.
+"""Event log of a virtual cluster; replaying it restores the simulation.
 
 A simulation is a function of its calls, and of lengths and waits that were drawn. So a checkpoint
 holds those, and a resumed run goes through them once more, a second for some hundred thousand

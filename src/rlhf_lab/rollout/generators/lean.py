@@ -102,7 +102,7 @@ class LeanDecoder:
         return apart.reshape(-1, heads, self._repeats * group, size)
 
     def _by_row(self, prompts: Tensor, group: int) -> Tensor:
-        """The way back."""
+        """Inverse of `_by_prompt`: one row per sample again."""
         if self._repeats == 1:
             return prompts
         count, heads, _, size = prompts.shape

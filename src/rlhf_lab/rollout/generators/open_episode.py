@@ -130,8 +130,8 @@ class OpenEpisode:
             raise self._not_repeatable(self.turns, "step")
 
     def count_context(self, length: int) -> None:
-        """The next action is written behind so many tokens, which are read for it. The prompt is
-        counted by itself, once for its group, wherever it is read first."""
+        """Count the tokens that the prefill of the next action reads. The prompt is counted once
+        for its group, where it is read first."""
         is_prompt_new = not self.tokens and self.number == 0
         self.read += length - len(self.prompt.tokens) * is_prompt_new
 

@@ -36,7 +36,7 @@ class TurnRow:
 
     @property
     def is_idle(self) -> bool:
-        """Whether its token stands for nothing new."""
+        """Whether the row repeats its last token: it is done, or waits."""
         return self.is_done or self.wait is not None
 
     @property

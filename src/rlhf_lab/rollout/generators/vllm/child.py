@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def serve(engine: Engine, requests: SimpleQueue[Any], connection: Connection) -> None:
-    """Draw what was begun, and see to new messages between two steps."""
+    """Step the engine, and handle messages between steps."""
     reported = monotonic()
     while True:
         if engine.is_idle or not requests.empty():
