@@ -15,7 +15,7 @@ import pandas as pd
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
 from rlhf_lab_analysis.comparison.registry.questions import answers_of, questions
-from rlhf_lab_analysis.comparison.selection import cells
+from rlhf_lab_analysis.comparison.selection import Selection, cells
 from rlhf_lab_analysis.markdown import escaped as markdown
 from rlhf_lab_analysis.plots.command import selection_of
 from rlhf_lab_analysis.plots.panels import Form
@@ -111,7 +111,12 @@ def lines(*texts: str) -> Shown:
 def figure(name: str, runs: Tables) -> Shown:
     """A figure of the paper with a sentence about what it shows. Raises UserError without its
     runs."""
-    drawn, file = paper_figure(name, selection_of(runs, Form.ends)), io.BytesIO()
+    return figure_of(name, selection_of(runs, Form.ends))
+
+
+def figure_of(name: str, selection: Selection) -> Shown:
+    """The same of conditions that are known."""
+    drawn, file = paper_figure(name, selection), io.BytesIO()
     drawn.figure.savefig(file, format="png", dpi=DPI, bbox_inches="tight")
     return Shown(markdown(drawn.sentence), file.getvalue())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,10 @@ from nbconvert import MarkdownExporter
 from rlhf_lab.cli.main import COMMANDS
 from rlhf_lab.runs import metric_names
 from rlhf_lab_analysis.benchmark import page as benchmark
+from rlhf_lab_analysis.notebooks import view
 from rlhf_lab_analysis.plots.command import selection_of
 from rlhf_lab_analysis.plots.panels import Form
-from rlhf_lab_analysis.plots.paper import FIGURES, paper_figure
+from rlhf_lab_analysis.plots.paper import FIGURES
 
 NOTEBOOKS = Path("analysis/notebooks")
 # The public modules of analysis, from reading runs to verdicts.
@@ -66,27 +66,22 @@ def benchmark_pages() -> dict[str, str]:
     """Every verdict, result, stage and figure of the tracked benchmark (a minute)."""
     lines = ["# The paper's figures, of the benchmark's runs", ""]
     lines += ["`rlhf-lab figures analysis/benchmark/tables.parquet` draws them as PDF too.", ""]
-    for name, (sentence, _) in figures().items():
-        lines += [f"## {FIGURES[name].title}", "", sentence, "", f"![{sentence}]({name}.png)", ""]
+    for name, one in figures().items():
+        lines += [f"## {FIGURES[name].title}", "", one.text, "", f"![{one.text}]({name}.png)", ""]
     return benchmark.pages(judged()) | {"figures.md": "\n".join(lines)}
 
 
 @cache
-def figures() -> dict[str, tuple[str, bytes]]:
+def figures() -> dict[str, view.Shown]:
     """The sentence and the picture of each figure of the paper."""
     selection = selection_of(judged().tables, Form.ends)
-    made = {}
-    for name in FIGURES:
-        plot, picture = paper_figure(name, selection), BytesIO()
-        plot.figure.savefig(picture, format="png", dpi=100)
-        made[name] = (plot.sentence, picture.getvalue())
-    return made
+    return {name: view.figure_of(name, selection) for name in FIGURES}
 
 
 def pictures(root: Path) -> dict[str, Path | bytes]:
     """Path below docs/ and content of each picture."""
     made: dict[str, Path | bytes] = {
-        f"benchmark/{name}.png": picture for name, (_, picture) in figures().items()
+        f"benchmark/{name}.png": one.picture for name, one in figures().items()
     }
     for path in notebooks(root):
         for name, content in notebook(path)[1].items():

@@ -42,8 +42,8 @@ Group: TypeAlias = Mapping[Any, tuple[Cell, ...]]
 @dataclass(frozen=True, eq=False)
 class Compared:
     """Conditions that give one number a seed. label: of the number. text: the claim with the levels
-    that are compared. beside: what is shown beside it and decides nothing, by label. asked: the
-    change that was asked for, by which intervals are corrected: to which level it fell back is
+    that are compared. beside: what is shown beside it and decides nothing, by label. requested: the
+    change as the claim has it, by which intervals are corrected: to which level it fell back is
     known only afterwards; none where it did not. fitted: the number with its interval, where it is
     no mean of the effects."""
 
@@ -52,7 +52,7 @@ class Compared:
     cells: tuple[Cell, ...]
     text: str
     beside: tuple[tuple[str, Measure, Effects], ...] = ()
-    asked: Pair | None = None
+    requested: Pair | None = None
     fitted: Fit | None = None
 
 
@@ -79,9 +79,9 @@ class Setting:
         return found
 
     @property
-    def asked(self) -> Pair:
+    def requested(self) -> Pair:
         """The comparison that decides together with which others it is one claim."""
-        return self.parts[0].asked or (self.cells[0], self.cells[-1])
+        return self.parts[0].requested or (self.cells[0], self.cells[-1])
 
 
 def settings_of_claim(claim: Definition, selection: Selection, criteria: Criteria) -> list[Setting]:
@@ -182,7 +182,7 @@ def alone(claim: Definition, chosen: Selection, criteria: Criteria) -> Iterator[
         for options in pairs(claim, chosen):
             made = [changed(claim, pair, criteria) for pair in options]
             found = next((one for one in made if one.effects), made[0])
-            yield replace(found, asked=options[0])
+            yield replace(found, requested=options[0])
     elif measure := claim.measure.of_one:
         for cell in drop_shared(chosen.cells):
             effects = measure(cell, criteria)

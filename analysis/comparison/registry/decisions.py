@@ -110,7 +110,7 @@ def decide_claim(
         else:
             where = f"{claim.name}, {setting_of(one.cells)}, {one.parts[0].label}"
             idle.append(f"{where}: nothing differs, so that it gets no verdict")
-    counts = count_together([one.asked for one in acted])
+    counts = count_together([one.requested for one in acted])
     decided = [
         decision(claim, one, count, criteria) for one, count in zip(acted, counts, strict=True)
     ]

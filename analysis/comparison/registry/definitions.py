@@ -20,7 +20,7 @@ from rlhf_lab_analysis.statistics.decisions import Shows
 FOLDER = Path(__file__).parents[2] / "claims"
 # The source of a claim that is of this project alone.
 NO_PAPER = "in no paper"
-# In `sweep`: where none of its own runs are given, those of any sweep decide the claim.
+# In `sweep`: where no runs of the named sweeps are given, those of any sweep decide the claim.
 ANY = "any"
 only_these_keys = with_config(ConfigDict(extra="forbid"))
 
@@ -155,7 +155,7 @@ class Definition:
 
     @property
     def takes_any(self) -> bool:
-        """Whether runs of any sweep decide it where none of its own are given."""
+        """Whether runs of any sweep decide it where no runs of the named ones are given."""
         return ANY in listed(self.row.get("sweep", ANY))
 
     @property

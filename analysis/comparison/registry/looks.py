@@ -11,17 +11,17 @@ from rlhf_lab_analysis.comparison.registry.definitions import read_registries
 from rlhf_lab_analysis.comparison.selection import Selection
 
 
-def looks_of(asked: Sequence[Pair]) -> list[int]:
+def looks_of(compared: Sequence[Pair]) -> list[int]:
     """For each comparison of a condition with its baseline the most looks of any claim about what a
     change does to its win-rate at the end; 1 where there is no claim, or one that looked once."""
-    cells = Selection(tuple(dict.fromkeys(cell for pair in asked for cell in pair)), ())
+    cells = Selection(tuple(dict.fromkeys(cell for pair in compared for cell in pair)), ())
     looks: dict[frozenset[Training], int] = {}
     for claim in (claim for file in read_registries() for claim in file.claims):
         is_change = claim.varied and claim.part is None
         if claim.looks > 1 and is_change and claim.measure.name == "quality":
             for pair, *_ in pairs(claim, chosen_by(claim, cells)):
                 looks[key_of(pair)] = max(claim.looks, looks.get(key_of(pair), 1))
-    return [looks.get(key_of(pair), 1) for pair in asked]
+    return [looks.get(key_of(pair), 1) for pair in compared]
 
 
 def key_of(pair: Sequence[Cell]) -> frozenset[Training]:
