@@ -17,20 +17,27 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlhf_lab.evaluation.evaluator import Evaluator
-from rlhf_lab.evaluation.measures.intervals import wilson, with_interval
-from rlhf_lab.evaluation.measures.length_control import length_controlled
-from rlhf_lab.evaluation.measures.pass_at_k import (
+from rlhf_lab.evaluation.measures import (
+    Judged,
+    Scored,
+    by_comparison,
+    by_score,
+    gap_metrics,
     kinds_of,
+    length_controlled,
     majority_at_k,
     pass_at_k,
+    rank_correlation,
+    ranks,
     solved_metrics,
     subsets,
     vote,
+    wilson,
+    win_metrics,
+    with_interval,
 )
-from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics, rank_correlation, ranks
-from rlhf_lab.evaluation.measures.sft_distance import distance_metrics
-from rlhf_lab.evaluation.measures.verdicts import Judged, by_comparison, by_score, win_metrics
 from rlhf_lab.evaluation.options import EvalOptions
+from rlhf_lab.evaluation.sft_distance import distance_metrics
 from rlhf_lab.experiment import evaluate_again as again
 from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.checks import check

@@ -15,9 +15,8 @@ from rlhf_lab.models.devices import check_name, chosen, release_unused
 from rlhf_lab.models.reward_model import reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.build import RewardContext, build_scorer
-from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.model import ModelScorer
-from rlhf_lab.rewards.model_options import ModelReward
+from rlhf_lab.rewards.model_options import EnsembleReward, ModelReward
 from rlhf_lab.rewards.steps_options import StepsReward
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.tasks.tldr_nano import TldrNano

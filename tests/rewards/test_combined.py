@@ -13,10 +13,10 @@ from rlhf_lab.experiment import build, build_rollout, lifecycle
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
-from rlhf_lab.rewards.ensemble import Combine, EnsembleReward, EnsembleScorer
+from rlhf_lab.rewards.data_rewards import RuleReward
 from rlhf_lab.rewards.function import FunctionReward
+from rlhf_lab.rewards.model_options import Combine, EnsembleReward, EnsembleScorer
 from rlhf_lab.rewards.options import num_proxies
-from rlhf_lab.rewards.rule import RuleReward
 from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError

@@ -16,11 +16,8 @@ import pytest
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.rewards.judge.cache import JudgeCache
-from rlhf_lab.rewards.judge.calls import JudgeCalls
-from rlhf_lab.rewards.judge.client import retry_after
-from rlhf_lab.rewards.judge.options import EndpointReward, TokenLimit
-from rlhf_lab.rewards.judge.prompts import Style, filled, verdict
+from rlhf_lab.rewards.judge.calls import JudgeCache, JudgeCalls, retry_after
+from rlhf_lab.rewards.judge.options import EndpointReward, Style, TokenLimit, filled, verdict
 from rlhf_lab.rewards.judge.scorer import JudgeScorer
 from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.trackers.console import Console
@@ -518,7 +515,7 @@ def test_a_judge_without_name_key_or_package_is_refused_before_the_first_step(
     check(make_config(f"{where}=endpoint", f"{key}.model=m", f"{key}.key_variable=''"))
     with pytest.raises(UserError, match=r"export OPENAI_API_KEY=<key>"):
         check(make_config(f"{where}=endpoint", f"{key}.model=m"))
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     with pytest.raises(UserError, match=rf"{key}=endpoint needs .* 'rlhf-lab\[judge\]'"):
         check(make_config(f"{where}=endpoint", f"{key}.model=m"))
 

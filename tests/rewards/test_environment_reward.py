@@ -10,8 +10,8 @@ import torch
 
 from rlhf_lab.models.batching import collate
 from rlhf_lab.rewards.build import RewardContext, build_scorer
-from rlhf_lab.rewards.encoding import as_tokens
-from rlhf_lab.rewards.environment import EnvironmentReward, EnvironmentScorer
+from rlhf_lab.rewards.data_rewards import EnvironmentReward, EnvironmentScorer
+from rlhf_lab.rewards.model import as_tokens
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types.data import Weights

@@ -17,6 +17,7 @@ from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys
 from rlhf_lab.experiment.config import plain
 from rlhf_lab.rewards import rules
+from rlhf_lab.rewards.data_rewards import RuleReward, RuleScorer
 from rlhf_lab.rewards.function import (
     FunctionReward,
     FunctionScoring,
@@ -26,7 +27,6 @@ from rlhf_lab.rewards.function import (
     require_score,
 )
 from rlhf_lab.rewards.limited import OnError, SampleScorer, TimeUp
-from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rewards.worker_child import EachSample, Item, Scoring
 from rlhf_lab.rewards.workers import Workers
 from rlhf_lab.runs.folder import metrics

@@ -26,13 +26,11 @@ from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, s
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.build import RewardContext, build_scorer
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
-from rlhf_lab.rewards.encoding import steps_as_text, steps_as_tokens
-from rlhf_lab.rewards.model import last_token_scores
-from rlhf_lab.rewards.rule import RuleReward
+from rlhf_lab.rewards.data_rewards import RuleReward
+from rlhf_lab.rewards.model import last_token_scores, steps_as_text, steps_as_tokens
 from rlhf_lab.rewards.shaping import ShapedScorer, ShapingOptions
-from rlhf_lab.rewards.step_ends import step_ends
 from rlhf_lab.rewards.steps import StepsScorer, refined
-from rlhf_lab.rewards.steps_options import Refine, StepsReward
+from rlhf_lab.rewards.steps_options import Refine, StepsReward, step_ends
 from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import character_tokenizer

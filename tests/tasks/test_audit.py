@@ -18,11 +18,19 @@ from rlhf_lab.experiment.data_tables import share
 from rlhf_lab.experiment.labelled_pairs import read_pairs
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import DataOptions, Limits, SplitAudit, audit_split
-from rlhf_lab.tasks.fingerprints import ngrams, normalised, words
+from rlhf_lab.tasks.audit import (
+    DataOptions,
+    Lengths,
+    Limits,
+    Overlap,
+    SplitAudit,
+    audit_split,
+    ngrams,
+    normalised,
+    overlap,
+    words,
+)
 from rlhf_lab.tasks.gsm8k import Gsm8k
-from rlhf_lab.tasks.lengths import Lengths
-from rlhf_lab.tasks.overlap import Overlap, overlap
 from rlhf_lab.tasks.prompts import never_shorter
 from rlhf_lab.tasks.tldr import Tldr
 from rlhf_lab.tasks.tldr_nano import TldrNano

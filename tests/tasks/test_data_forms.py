@@ -25,9 +25,8 @@ from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
 from rlhf_lab.tasks.no_robots import NoRobots
 from rlhf_lab.tasks.own_prompts import OwnPrompts
-from rlhf_lab.tasks.pair_forms import PairColumns, PromptForm
 from rlhf_lab.tasks.pair_sources import given_pairs, pair_examples
-from rlhf_lab.tasks.pairs import with_tokens
+from rlhf_lab.tasks.pairs import PairColumns, PromptForm, with_tokens
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.rollouts import Chunk

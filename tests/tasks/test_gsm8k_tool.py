@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
-from rlhf_lab.tasks.calculator import MAX_DIGITS
 from rlhf_lab.tasks.environment import Episodic, Turn
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
-from rlhf_lab.tasks.gsm8k_tool import Gsm8kTool, actions_of
+from rlhf_lab.tasks.gsm8k_tool import MAX_DIGITS, Gsm8kTool, actions_of
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
 from tests.support.turns import turns_of

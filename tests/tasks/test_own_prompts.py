@@ -17,10 +17,9 @@ from rlhf_lab.experiment.build_prompts import prompt_renderer
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
 from rlhf_lab.tasks.hub import read_hub
-from rlhf_lab.tasks.own_prompts import OwnPrompts, SplitBy
+from rlhf_lab.tasks.own_prompts import Hashing, OwnPrompts, SplitBy
 from rlhf_lab.tasks.prompt_columns import Columns
 from rlhf_lab.tasks.protocols import Explained, Referencing
-from rlhf_lab.tasks.row_splits import Hashing
 from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
@@ -289,7 +288,7 @@ def test_what_a_task_knows_of_itself() -> None:
 def test_a_hub_set_that_is_not_there_names_the_columns_it_must_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"file with the fields messages>"):
         read_hub("me/chats", {"split": "train"}, RequiredFields((), columns=("messages",)))
 

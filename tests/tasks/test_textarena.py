@@ -291,7 +291,7 @@ def test_there_are_no_demonstrations() -> None:
 def test_a_missing_package_is_named_with_its_extra(
     config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"task=textarena needs .*'rlhf-lab\[textarena\]'"):
         check(config_of("task=textarena"))
 

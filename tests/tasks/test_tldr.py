@@ -181,7 +181,7 @@ def test_no_rows_no_file_and_no_pyarrow_say_what_to_do(
     with pytest.raises(UserError, match=r"empty.jsonl is empty"):
         Tldr(path=f"{tmp_path}/empty.jsonl").examples(Split.train)
     (tmp_path / "some.parquet").write_bytes(b"PAR1")
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"some.parquet needs the package pyarrow.*rlhf-lab\[hub\]"):
         Tldr(path=f"{tmp_path}/some.parquet").examples(Split.train)
     with pytest.raises(UserError, match=r"hub dataset needs the package datasets.*-lab\[hub\]"):

@@ -9,8 +9,7 @@ import pytest
 
 from rlhf_lab.tasks.arithmetic import character_tokenizer, split_of
 from rlhf_lab.tasks.environment import Episodic, Turn
-from rlhf_lab.tasks.twenty_questions import TwentyQuestions, question_tokenizer
-from rlhf_lab.tasks.twenty_questions_world import Player, num_items
+from rlhf_lab.tasks.twenty_questions import Player, TwentyQuestions, num_items, question_tokenizer
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
 from tests.support.turns import turns_of

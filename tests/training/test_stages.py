@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlhf_lab.evaluation.measures.intervals import wilson
+from rlhf_lab.evaluation.measures import wilson
 from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.build_prompts import build_prompts

@@ -22,8 +22,8 @@ from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.former_names import without_added
-from rlhf_lab.tasks.pair_forms import PairColumns
 from rlhf_lab.tasks.pair_sources import GivenPairs, digest_of, given_pairs
+from rlhf_lab.tasks.pairs import PairColumns
 from rlhf_lab.tasks.protocols import Edited
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.sft_options import SFTOptions

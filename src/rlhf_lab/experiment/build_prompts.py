@@ -14,19 +14,26 @@ from rlhf_lab.experiment.derived import (
     response_tokens,
     trains_on_labels,
 )
+from rlhf_lab.rewards.data_rewards import PreferenceScorer
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.options import parts
-from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.chat_turns import check_turns
 from rlhf_lab.tasks.lazy_rows import ChosenExamples
-from rlhf_lab.tasks.offline_prompts import WithOffline
-from rlhf_lab.tasks.pair_forms import PairColumns
 from rlhf_lab.tasks.pair_sources import pair_examples
+from rlhf_lab.tasks.pairs import PairColumns
 from rlhf_lab.tasks.prompt_memory import RememberedPrompts
-from rlhf_lab.tasks.prompt_selection import EveryPrompt, PromptSelection
-from rlhf_lab.tasks.prompts import PromptStream, Read, Render, Shorten, never_shorter
+from rlhf_lab.tasks.prompts import (
+    EveryPrompt,
+    PromptSelection,
+    PromptStream,
+    Read,
+    Render,
+    Shorten,
+    WithOffline,
+    never_shorter,
+)
 from rlhf_lab.tasks.protocols import Columned, Shortening, Task
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.rewards.environment import EnvironmentReward
+from rlhf_lab.rewards.data_rewards import EnvironmentReward
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.rollout.cluster.choices import WeightUpdate
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls

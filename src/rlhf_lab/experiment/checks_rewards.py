@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_tokens
+from rlhf_lab.rewards.combined import PerTaskReward
 from rlhf_lab.rewards.options import RewardOptions, named_parts, num_proxies, parts
-from rlhf_lab.rewards.per_task import PerTaskReward
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 

@@ -19,8 +19,7 @@ from rlhf_lab.experiment.data_tables import show_tables
 from rlhf_lab.experiment.derived import reads_reference_tokens, response_tokens
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import Limits, audit_split
-from rlhf_lab.tasks.overlap import Overlap, overlap
+from rlhf_lab.tasks.audit import Limits, Overlap, audit_split, overlap
 from rlhf_lab.tasks.prompts import Read, Render, fit, text_of
 from rlhf_lab.tasks.references import ReferenceForm, reference_form, reference_sample
 from rlhf_lab.tasks.tables import NoSuchFile

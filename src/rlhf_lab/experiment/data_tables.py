@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import has_references
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import SplitAudit
-from rlhf_lab.tasks.lengths import Repeats
-from rlhf_lab.tasks.overlap import Overlap
+from rlhf_lab.tasks.audit import Overlap, Repeats, SplitAudit
 from rlhf_lab.tasks.protocols import Explained
 from rlhf_lab.tasks.references import LongReferences, reference_form
 

@@ -19,7 +19,7 @@ from rlhf_lab.rewards.options import num_proxies, reads_tokens
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.tasks.environment import Episodic
-from rlhf_lab.tasks.pair_forms import PairColumns, form_of
+from rlhf_lab.tasks.pairs import PairColumns, form_of
 from rlhf_lab.tasks.protocols import Referencing, Verifiable
 from rlhf_lab.training.engines.ranks import world_size
 

@@ -14,9 +14,8 @@ from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.tasks import chat
-from rlhf_lab.tasks.jsonl import JsonLines
 from rlhf_lab.tasks.pairs import PARTS, SIDES, with_tokens
-from rlhf_lab.tasks.tables import RequiredFields
+from rlhf_lab.tasks.tables import JsonLines, RequiredFields
 from rlhf_lab.training.stages.pair_lengths import cut_pair
 from rlhf_lab.training.stages.scored_rows import tokens_of
 from rlhf_lab.types.errors import UserError

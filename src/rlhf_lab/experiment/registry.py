@@ -96,14 +96,14 @@ CLASSES: dict[str, dict[str, str]] = {
     | {"prompts": "tasks.own_prompts.OwnPrompts"},
     "reward": {
         "reward_model": "rewards.model_options.ModelReward",
-        "ensemble": "rewards.ensemble.EnsembleReward",
-        "task_rule": "rewards.rule.RuleReward",
+        "ensemble": "rewards.model_options.EnsembleReward",
+        "task_rule": "rewards.data_rewards.RuleReward",
         "function": "rewards.function.FunctionReward",
         "steps": "rewards.steps_options.StepsReward",
         "combined": "rewards.combined.CombinedReward",
-        "per_task": "rewards.per_task.PerTaskReward",
+        "per_task": "rewards.combined.PerTaskReward",
         "endpoint": "rewards.judge.options.EndpointReward",
-        "environment": "rewards.environment.EnvironmentReward",
+        "environment": "rewards.data_rewards.EnvironmentReward",
         "none": "rewards.nobody.NoJudge",
     },
     "model": {

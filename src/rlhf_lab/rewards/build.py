@@ -11,23 +11,36 @@ import torch
 
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model
-from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer
-from rlhf_lab.rewards.encoding import chat_encoder, encoder, steps_encoder
-from rlhf_lab.rewards.ensemble import EnsembleReward, EnsembleScorer
-from rlhf_lab.rewards.environment import EnvironmentReward, EnvironmentScorer
+from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, PerTaskReward, PerTaskScorer
+from rlhf_lab.rewards.data_rewards import (
+    EnvironmentReward,
+    EnvironmentScorer,
+    RuleReward,
+    RuleScorer,
+)
 from rlhf_lab.rewards.fields import AUTO
 from rlhf_lab.rewards.function import FunctionReward, is_local
-from rlhf_lab.rewards.judge.cache import JudgeCache
-from rlhf_lab.rewards.judge.calls import JudgeCalls
+from rlhf_lab.rewards.judge.calls import JudgeCache, JudgeCalls
 from rlhf_lab.rewards.judge.options import EndpointReward
 from rlhf_lab.rewards.judge.scorer import JudgeScorer
 from rlhf_lab.rewards.limited import SampleScorer
-from rlhf_lab.rewards.model import CPU, ModelScorer, reads_last_token, require_token_scores
-from rlhf_lab.rewards.model_options import LearnedReward, ModelReward
+from rlhf_lab.rewards.model import (
+    CPU,
+    ModelScorer,
+    chat_encoder,
+    encoder,
+    reads_last_token,
+    require_token_scores,
+    steps_encoder,
+)
+from rlhf_lab.rewards.model_options import (
+    EnsembleReward,
+    EnsembleScorer,
+    LearnedReward,
+    ModelReward,
+)
 from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import RewardOptions, reads_tokens
-from rlhf_lab.rewards.per_task import PerTaskReward, PerTaskScorer
-from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rewards.steps import StepsScorer
 from rlhf_lab.rewards.steps_options import StepsReward
 from rlhf_lab.tasks.protocols import Task

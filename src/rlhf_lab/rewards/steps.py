@@ -9,7 +9,7 @@ so that more steps earn no more: clipped ones at most 0, and deltas add up to r_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,14 +17,9 @@ from torch import Tensor
 
 from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.models.reward_model import for_scores
-from rlhf_lab.rewards.model import CPU, token_scores
-from rlhf_lab.rewards.step_ends import Decode, step_ends
-from rlhf_lab.rewards.steps_options import Refine, StepsReward
+from rlhf_lab.rewards.model import CPU, Read, token_scores
+from rlhf_lab.rewards.steps_options import Decode, Refine, StepsReward, step_ends
 from rlhf_lab.types.samples import Group, Sample
-
-# (group, sample, last tokens of its steps) -> the tokens that the model reads, and where in them
-# each of the steps ends.
-Read = Callable[[Group, Sample, Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 
 
 class StepsScorer:

@@ -1,15 +1,18 @@
-"""The stream of prompts of a run: endless, each epoch in its own order."""
+"""The prompts of a run: an endless stream, each epoch in its own order, and those of a round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
-from rlhf_lab.types.samples import Example, Prompt
+from rlhf_lab.types.samples import Example, Group, Prompt
 
 # The tokens of a prompt.
 Read = Callable[[Example], list[int]]
@@ -128,3 +131,71 @@ class PromptStream(Sequence[Prompt]):
             else:
                 self._orders[epoch] = rng.permutation(len(self._examples))
         return self._orders[epoch]
+
+
+class PromptSelection(Protocol):
+    """The prompts of every round.
+
+    is_known_ahead: whether the prompts of any round are known from the beginning. observe: the
+    scored groups of a round that is trained on now; gives metrics of the selection. state, restore:
+    of a checkpoint between two rounds.
+    """
+
+    @property
+    def is_known_ahead(self) -> bool: ...
+
+    def prompt(self, round_: int, place: int) -> Prompt: ...
+
+    def observe(self, round_: int, groups: Sequence[Group]) -> Metrics: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any]) -> None: ...
+
+
+class EveryPrompt:
+    """The prompts of a stream in its order, `groups` in each round."""
+
+    is_known_ahead = True
+
+    def __init__(self, stream: Sequence[Prompt], groups: int) -> None:
+        self._stream = stream
+        self._groups = groups
+
+    def prompt(self, round_: int, place: int) -> Prompt:
+        """The prompt of a place of a round."""
+        return self._stream[round_ * self._groups + place]
+
+    def observe(self, round_: int, groups: Sequence[Group]) -> Metrics:
+        """No metrics: results change nothing."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: a prompt follows from its number."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Nothing to do."""
+
+
+class WithOffline(Sequence[Prompt]):
+    """Both streams, so that any first n prompts have n * share, rounded down, of the offline one.
+
+    A prompt depends on its number alone, so that a run resumes at any of them.
+    """
+
+    def __init__(self, online: PromptStream, offline: PromptStream, share: float) -> None:
+        self._online = online
+        self._offline = offline
+        self._share = share
+        self.num_dropped = online.num_dropped
+
+    def __len__(self) -> int:
+        """Prompts of one epoch of the online stream; indices may be larger."""
+        return len(self._online)
+
+    def __getitem__(self, index: int) -> Prompt:  # type: ignore[override]
+        before = math.floor(index * self._share)
+        if math.floor((index + 1) * self._share) > before:
+            return replace(self._offline[before], id=index)
+        return replace(self._online[index - before], id=index)

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from rlhf_lab.rewards.judge.calls import JudgeCalls
-from rlhf_lab.rewards.judge.options import EndpointReward
-from rlhf_lab.rewards.judge.prompts import Style, filled
+from rlhf_lab.rewards.judge.options import EndpointReward, Style, filled
 from rlhf_lab.types.data import Verdict
 from rlhf_lab.types.samples import Group, Sample
 
