@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -58,6 +58,7 @@ from rlhf_lab.tasks.reasoning_gym import ReasoningGym
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.data import Verdict, Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group
 from tests.conftest import MakeConfig
 from tests.support.examples import call, group
@@ -287,11 +288,16 @@ def test_answers_are_what_each_rule_reads() -> None:
 
 
 @dataclass
-class FakeJudge:
+class FakeJudge(Reward):
     """Compares by a table of verdicts, and counts its calls."""
+
+    compares: ClassVar[bool] = True
 
     verdicts: Sequence[tuple[Verdict, ...]]
     calls: int = 0
+
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
+        raise AssertionError("which compares")
 
     def compare(
         self, groups: Sequence[Group], references: Sequence[Group]
@@ -306,7 +312,7 @@ class FakeJudge:
         return {"calls": calls}
 
 
-class Patchy:
+class Patchy(Reward):
     """Cannot score some prompts."""
 
     def __init__(self, missing: set[int], value: float = 1.0) -> None:

@@ -21,6 +21,7 @@ from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group
 from tests.conftest import MakeConfig
 from tests.support.examples import group
@@ -28,7 +29,7 @@ from tests.support.examples import group
 TWO = [group(0, [[-1.0], [-1.0]], []), group(1, [[-1.0], [-1.0]], [])]
 
 
-class Table:
+class Table(Reward):
     """A reward that says what it is told, and counts how often it was asked."""
 
     def __init__(self, *rows: tuple[float, ...], reference: float = 0.0) -> None:
@@ -180,7 +181,7 @@ def train(config: Config) -> Path:
     return lifecycle.train(config, Console(quiet=True), facts)
 
 
-class Patchy:
+class Patchy(Reward):
     """A reward of the tokens, which now and then cannot score a group."""
 
     def __init__(self, every: int) -> None:

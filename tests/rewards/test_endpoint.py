@@ -25,7 +25,6 @@ from rlhf_lab.training.stages.relabel import write_relabelled
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.heartbeat import watched
 from rlhf_lab.types.randomness import stable_hash
-from rlhf_lab.types.reward_protocols import Comparing, Metered
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS, call
@@ -77,7 +76,7 @@ THREE = [group(0, "five!", "six"), group(1, "four", "longest")]
 def test_answers_are_compared_with_the_reference_in_both_orders(make: Make) -> None:
     with serving(longer_wins) as judge:
         scorer = make(judge.url, input_price=0.5, output_price=2.0)
-        assert isinstance(scorer, Metered) and isinstance(scorer, Comparing)
+        assert scorer.compares
         assert scorer.score(THREE) == [(1.0, 0.0), (0.5, 1.0)]
     first = judge.server.asked[0]
     assert first.key == f"Bearer {KEY}"

@@ -21,7 +21,6 @@ from rlhf_lab.rewards.data_rewards import RuleReward, RuleScorer
 from rlhf_lab.rewards.function import (
     FunctionReward,
     FunctionScoring,
-    code_of,
     loaded,
     require_function,
     require_score,
@@ -394,10 +393,10 @@ def test_labels_of_a_function_are_made_anew_when_its_code_changes(
     module: str, make_config: MakeConfig, tmp_path: Path
 ) -> None:
     config = make_config("reward@judge=function", f"judge.path={module}.words")
-    before = code_of(config.judge), ArtifactKeys(config).labels()
+    before = config.judge.code_digests(), ArtifactKeys(config).labels()
     file = tmp_path / f"{module}.py"
     file.write_text(file.read_text() + "\n# another word\n")
-    after = code_of(config.judge), ArtifactKeys(config).labels()
+    after = config.judge.code_digests(), ArtifactKeys(config).labels()
     assert before[0] != after[0]
     assert before[1] != after[1]
 

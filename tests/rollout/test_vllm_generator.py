@@ -69,6 +69,7 @@ from rlhf_lab.training.round_metrics import generator_metrics
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.heartbeat import nothing, watched
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
 from rlhf_lab.types.samples import Finish, Group, Sample
 from tests.conftest import MakeConfig
@@ -572,7 +573,7 @@ def test_groups_go_on_in_the_next_round_as_with_any_generator() -> None:
     assert {len(answer.tokens) for answers in backend.begun for answer in answers} <= {1, 2}
 
 
-class Lengths:
+class Lengths(Reward):
     """A reward that likes long answers."""
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:

@@ -37,6 +37,7 @@ from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.stages.relabel import ordered, write_relabelled
 from rlhf_lab.training.stages.reward_model import accuracy
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Group, Split
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS, call
@@ -324,7 +325,7 @@ def test_what_the_real_gsm8k_holds() -> None:
     assert (shared.num, shared.num_equal, shared.total) == (3, 0, 1319)
 
 
-class Table:
+class Table(Reward):
     """A judge that knows its scores by the text."""
 
     def __init__(self, scores: dict[str, float]) -> None:

@@ -32,7 +32,7 @@ from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator, Spreading
-from rlhf_lab.types.reward_protocols import Comparing, Metered, Reward
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
 
@@ -72,10 +72,9 @@ def sample_metrics(samples: Sequence[Sample]) -> Metrics:
     }
 
 
-def drain_counts(noun: str, reward: Reward | Comparing) -> Metrics:
+def drain_counts(noun: str, reward: Reward) -> Metrics:
     """The counts of a reward since the last call, such as requests to a judge."""
-    counts = reward.drain() if isinstance(reward, Metered) else {}
-    return {f"{noun}/{name}": number for name, number in counts.items()}
+    return {f"{noun}/{name}": number for name, number in reward.drain().items()}
 
 
 def text_rows(
@@ -113,7 +112,7 @@ class Evaluator:
     sampled: Generator
     policy: Any
     reference: Any
-    gold: Reward | Comparing | None
+    gold: Reward | None
     proxy: Reward
     prompts: Sequence[Prompt]
     references: Sequence[Group]
@@ -165,7 +164,7 @@ class Evaluator:
     @functools.cached_property
     def _gold_of_references(self) -> list[tuple[float, ...]]:
         """Scored once for all versions: a judge may cost something."""
-        assert isinstance(self.gold, Reward)
+        assert self.gold is not None
         return self.gold.score(self.references)
 
     @functools.cached_property
@@ -178,10 +177,9 @@ class Evaluator:
         """The judge's verdict of the first samples, and pass@k and maj@k of all of them."""
         if self.gold is None:
             return [None] * len(firsts), {}
-        if self.references and isinstance(self.gold, Comparing):
+        if self.references and self.gold.compares:
             references = self.references[: len(firsts)]
             return [by_comparison(row) for row in self.gold.compare(firsts, references)], {}
-        assert isinstance(self.gold, Reward), "without references it scores"
         scores = self.gold.score(groups)
         judged = [by_itself(row) for row in scores]
         if self.references:

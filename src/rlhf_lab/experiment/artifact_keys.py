@@ -18,7 +18,6 @@ from rlhf_lab.experiment.own_code import digests
 from rlhf_lab.experiment.run_products import ON_DEVICE
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.former_names import without_added
@@ -59,7 +58,7 @@ class ArtifactKeys:
             task=self._task(),
             generator=plain(transformers_sampling(config)),
             judge=plain(config.judge),
-            judge_code=[code_of(p) for p in parts(config.judge) if isinstance(p, FunctionReward)],
+            judge_code=[code for part in parts(config.judge) for code in part.code_digests()],
             options=without_added({"labels": plain(config.labels)})["labels"],
         )
 

@@ -28,7 +28,7 @@ from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.reference_scores import with_known_references
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.devices import chosen
-from rlhf_lab.rewards.build import RewardContext, build_scorer
+from rlhf_lab.rewards.options import RewardContext, build_scorer
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator, Turns
 from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.hf_turns import HFTurns
@@ -37,7 +37,7 @@ from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.tasks.references import reference_form, reference_groups
 from rlhf_lab.types.randomness import stable_hash, uniforms
-from rlhf_lab.types.reward_protocols import Reward
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group
 from rlhf_lab.types.text_frame import TextFrame
 

@@ -15,7 +15,6 @@ from rlhf_lab.experiment.derived import (
     trains_on_labels,
 )
 from rlhf_lab.rewards.data_rewards import PreferenceScorer
-from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.options import parts
 from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
 from rlhf_lab.tasks import chat
@@ -53,17 +52,12 @@ def examples_of(config: Config, split: Split) -> Sequence[Example]:
     if not isinstance(examples, Columned):
         return examples
     wanted: dict[str, None] = {}
-    for options in functions_of(config):
-        if options.columns is None:
-            return examples.keeping(None)
-        wanted.update(dict.fromkeys(options.columns))
+    for node in (config.reward, config.judge):
+        for part in parts(node):
+            if part.columns is None:
+                return examples.keeping(None)
+            wanted.update(dict.fromkeys(part.columns))
     return examples.keeping(tuple(wanted))
-
-
-def functions_of(config: Config) -> list[FunctionReward]:
-    """The functions of reward and judge, without one whose path is empty."""
-    every = [part for node in (config.reward, config.judge) for part in parts(node)]
-    return [part for part in every if isinstance(part, FunctionReward) and part.path]
 
 
 def build_rollout_prompts(

@@ -53,16 +53,14 @@ from rlhf_lab.experiment.checks_teacher import check_teacher
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import pair_columns, pairs_file, trains_proxy
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rewards.function import FunctionReward
-from rlhf_lab.rewards.nobody import NoJudge
-from rlhf_lab.rewards.options import named_parts
+from rlhf_lab.rewards.options import NoJudge, named_parts, parts
 from rlhf_lab.runs.secrets import secret_in
 from rlhf_lab.runs.trackers.jsonl import leaves
 from rlhf_lab.tasks.chat import check_end, form_of
 from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.protocols import Columned
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.preconditions import Cautious, Demanding
+from rlhf_lab.types.preconditions import Cautious
 from rlhf_lab.types.samples import Split
 
 
@@ -107,14 +105,13 @@ def check_secrets(config: Config) -> None:
 
 def check_parts(config: Config) -> None:
     """Every part must find what it needs of the environment: packages, servers, keys, functions."""
-    if any(isinstance(part, FunctionReward) for _, part in mounted_parts(config)):
+    if any(part.runs_own_code for node in (config.reward, config.judge) for part in parts(node)):
         # A module of the user's may change torch's state while it is imported. That is noticed,
         # and restored, only if torch was loaded before.
         import torch  # noqa: F401
 
     for key, part in mounted_parts(config):
-        if isinstance(part, Demanding):
-            part.require_usable(key)
+        part.require_usable(key)
 
 
 def mounted_parts(config: Config) -> Iterator[tuple[str, Any]]:
@@ -182,8 +179,7 @@ def warnings(config: Config) -> list[str]:
 def check_data(config: Config) -> None:
     """The rules for a command that reads the task's rows and trains nothing."""
     check_secrets(config)
-    if isinstance(config.task, Demanding):
-        config.task.require_usable("task")
+    config.task.require_usable("task")
 
 
 def require_readable_splits(config: Config) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.rewards.data_rewards import EnvironmentReward
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.rollout.cluster.choices import WeightUpdate
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
@@ -134,7 +133,7 @@ def refuse_without_environment(config: Config) -> None:
     """The environment's reward needs an environment."""
     for key in ("reward", "judge"):
         for place, part in named_parts(key, getattr(config, key)):
-            if isinstance(part, EnvironmentReward):
+            if part.needs_episodes:
                 raise UserError(
                     f"{place}=environment with task={config.task.name}: the task has no "
                     "environment; pass another reward, or task=ask_nano"

@@ -6,7 +6,6 @@ from __future__ import annotations
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import has_judge, has_references, trains_on_labels, trains_proxy
-from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
@@ -47,7 +46,7 @@ def check_judge(config: Config) -> None:
     """`none` is allowed only as judge, and only if neither labels nor win-rates are needed."""
     for key in ("reward", "judge"):
         for place, part in named_parts(key, getattr(config, key)):
-            if isinstance(part, NoJudge) and place != "judge":
+            if not part.scores and place != "judge":
                 raise UserError(
                     f"{place}=none: a reward must score; choose another option of group reward"
                 )

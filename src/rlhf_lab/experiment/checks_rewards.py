@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_tokens
-from rlhf_lab.rewards.combined import PerTaskReward
 from rlhf_lab.rewards.options import RewardOptions, named_parts, num_proxies, parts
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
@@ -35,13 +34,13 @@ def check_rules(config: Config) -> None:
 
 def without_tasks(options: RewardOptions) -> Iterator[RewardOptions]:
     """A reward's options and those of its terms, but of none of a task of a mixture."""
-    return iter(()) if isinstance(options, PerTaskReward) else parts(options)
+    return iter(()) if options.by_task else parts(options)
 
 
 def check_terms_of_tasks(config: Config, key: str) -> None:
     """Every task of a mixture must have its reward, and the rule that this scores it by."""
     for place, options in named_parts(key, getattr(config, key)):
-        if not isinstance(options, PerTaskReward):
+        if not options.by_task:
             continue
         tasks = getattr(config.task, "tasks", None)
         if not isinstance(tasks, dict) or set(tasks) != set(options.terms):

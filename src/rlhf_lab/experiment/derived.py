@@ -14,7 +14,6 @@ from rlhf_lab.experiment.generator_devices import (
 )
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.sampling import GenerationSettings
-from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import num_proxies, reads_tokens
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
@@ -82,7 +81,7 @@ def reads_reference_tokens(config: Config) -> bool:
 
 def has_judge(config: Config) -> bool:
     """Whether samples are judged in evaluation."""
-    return not isinstance(config.judge, NoJudge)
+    return bool(config.judge.scores)
 
 
 def trains_proxy(config: Config) -> bool:

@@ -104,7 +104,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "per_task": "rewards.combined.PerTaskReward",
         "endpoint": "rewards.judge.options.EndpointReward",
         "environment": "rewards.data_rewards.EnvironmentReward",
-        "none": "rewards.nobody.NoJudge",
+        "none": "rewards.options.NoJudge",
     },
     "model": {
         "scratch": "models.scratch.ScratchModel",

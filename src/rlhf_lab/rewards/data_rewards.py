@@ -9,10 +9,11 @@ from typing import ClassVar
 
 from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.limited import OnError, SampleScorer
-from rlhf_lab.rewards.options import RewardOptions
+from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.tasks.protocols import Task
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Group, Steps
 
 
@@ -26,6 +27,9 @@ class RuleReward(RewardOptions):
     on_error: OnError = fields.on_error()
     is_rule: ClassVar[bool] = True
     reads_example: ClassVar[bool] = True
+
+    def build(self, context: RewardContext) -> RuleScorer:
+        return RuleScorer(context.task, self)
 
 
 class RuleScorer(SampleScorer):
@@ -44,9 +48,13 @@ class EnvironmentReward(RewardOptions):
 
     name: str = limits.name("environment")
     reads_example: ClassVar[bool] = True
+    needs_episodes: ClassVar[bool] = True
+
+    def build(self, context: RewardContext) -> EnvironmentScorer:
+        return EnvironmentScorer()
 
 
-class EnvironmentScorer:
+class EnvironmentScorer(Reward):
     """Scores episodes. A group without them, such as reference answers, has no score."""
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
@@ -67,7 +75,7 @@ def turns_of(group: Group) -> list[Steps]:
     return [sample.episode.turns for sample in group.samples if sample.episode]
 
 
-class PreferenceScorer:
+class PreferenceScorer(Reward):
     """The rewards of chosen and rejected: 1 and 0, or the numbers of the fields chosen_NAME and
     rejected_NAME of each row."""
 

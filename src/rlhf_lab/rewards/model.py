@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,13 +17,16 @@ from torch import Tensor
 from rlhf_lab.models.batching import pad_right
 from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.causal_rows import causal_inputs, is_causal, stores_no_masks
-from rlhf_lab.models.devices import device_of, torch_threads
+from rlhf_lab.models.devices import chosen, device_of, torch_threads
 from rlhf_lab.models.forward import positions
 from rlhf_lab.models.last_columns import last_column_stack, last_token_outputs
-from rlhf_lab.models.reward_model import for_scores
-from rlhf_lab.rewards.model_options import ModelReward
+from rlhf_lab.models.reward_model import chosen_label, for_scores, load_reward_model
+from rlhf_lab.rewards.fields import AUTO
+from rlhf_lab.rewards.model_options import LearnedReward
+from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.tasks import chat
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Finish, Group, Sample
 from rlhf_lab.types.text_frame import TextFrame
 
@@ -34,7 +38,7 @@ Read = Callable[[Group, Sample, Sequence[int]], tuple[Sequence[int], Sequence[in
 CPU = torch.device("cpu")
 
 
-class ModelScorer:
+class ModelScorer(Reward):
     """score = head(last token) - offset; offset makes reference answers score 0 on average.
 
     device: where the model is moved to; rows come from the CPU, and scores go back there.
@@ -46,7 +50,7 @@ class ModelScorer:
         self,
         model: Any,
         offset: float,
-        options: ModelReward,
+        options: LearnedReward,
         encode: Encode,
         threads: int,
         device: torch.device = CPU,
@@ -79,6 +83,26 @@ class ModelScorer:
     def _penalised(self, sample: Sample, score: float) -> float:
         is_scored = sample.finish is Finish.eos or not self._options.needs_eos
         return score if is_scored else self._options.missing_eos
+
+
+def device_for(options: RewardOptions, context: RewardContext) -> torch.device:
+    """Where a reward model runs. Raises UserError for a device that is not here."""
+    if options.device == AUTO:
+        return context.device or CPU
+    return chosen(options.device, f"{context.key}.device")
+
+
+def build_member(options: LearnedReward, path: str, context: RewardContext) -> ModelScorer:
+    """The reward of one model, which the user named or the pipeline trained."""
+    key = f"{context.key}.{options.paths_key}"
+    model, own_tokenizer, offset = load_reward_model(path, key, options.tokenizer)
+    labelled = replace(options, label=chosen_label(model, path, options.label, key))
+    if options.chat:
+        encode = chat_encoder(own_tokenizer, path, key)
+    else:
+        encode = encoder(context.tokenizer, own_tokenizer, reads_last_token(model))
+    device = device_for(options, context)
+    return ModelScorer(model, offset, labelled, encode, context.threads, device, context.by_length)
 
 
 def reads_last_token(model: Any) -> bool:

@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import ClassVar
 
 from rlhf_lab.rewards import fields
-from rlhf_lab.rewards.options import RewardOptions
+from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.reward_protocols import Reward
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Group
 
 
@@ -29,8 +29,6 @@ class LearnedReward(RewardOptions):
     micro_rows: int = fields.micro_rows()
     device: str = fields.device()
     is_learned: ClassVar[bool] = True
-    # The key of the paths of its models.
-    paths_key: ClassVar[str] = "path"
 
     @property
     def named(self) -> list[str]:
@@ -81,6 +79,12 @@ class ModelReward(LearnedReward):
 
     def model_paths(self, proxies: Sequence[str]) -> list[str]:
         return [self.path or proxies[0]]
+
+    def build(self, context: RewardContext) -> Reward:
+        # With torch, which options are made without.
+        from rlhf_lab.rewards.model import build_member
+
+        return build_member(self, self.path or context.proxies[0], context)
 
 
 class Combine(StrEnum):
@@ -150,8 +154,14 @@ class EnsembleReward(LearnedReward):
     def model_paths(self, proxies: Sequence[str]) -> list[str]:
         return self.paths or list(proxies[: self.members])
 
+    def build(self, context: RewardContext) -> EnsembleScorer:
+        from rlhf_lab.rewards.model import build_member
 
-class EnsembleScorer:
+        paths = self.model_paths(context.proxies)
+        return EnsembleScorer(self, [build_member(self, path, context) for path in paths])
+
+
+class EnsembleScorer(Reward):
     """Scores by all members."""
 
     def __init__(self, options: EnsembleReward, members: Sequence[Reward]) -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rlhf_lab.rewards import fields
-from rlhf_lab.rewards.options import RewardOptions
+from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example
 
 Decode = Callable[[Sequence[int]], str]
@@ -97,6 +98,12 @@ class StepsReward(RewardOptions):
         if not self.separator:
             raise UserError("reward.separator='': say what ends a step, as in reward.separator=.")
 
+    def build(self, context: RewardContext) -> Reward:
+        # With torch, which options are made without.
+        from rlhf_lab.rewards.steps import build_steps
+
+        return build_steps(self, context)
+
     def step_model_paths(self) -> list[str]:
         return [self.path]
 
@@ -108,7 +115,6 @@ class StepsReward(RewardOptions):
             )
 
     def require_working(self, key: str, example: Example) -> None:
-        # With torch, which options are made without.
         from rlhf_lab.models.reward_model import open_reward_model
         from rlhf_lab.rewards.model import require_token_scores
 

@@ -8,13 +8,15 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlhf_lab.rewards.options import RewardOptions
+from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.reward import Reward
 
 OWN_FIELDS = ("messages", "model", "stream")
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -251,6 +253,15 @@ class EndpointReward(RewardOptions):
                 f"{' and '.join(f'{{{place}}}' for place in needed)}: say where they go"
             )
         extra_fields(self.extra)
+
+    def build(self, context: RewardContext) -> Reward:
+        # With asyncio and the cache, which options are made without.
+        from rlhf_lab.rewards.judge.calls import JudgeCache, JudgeCalls
+        from rlhf_lab.rewards.judge.scorer import JudgeScorer
+
+        cache = JudgeCache(Path(self.cache) if self.cache else context.cache / "judge")
+        calls = JudgeCalls(self, self.api_key(), cache)
+        return JudgeScorer(self, calls, context.reference_for(self))
 
     @property
     def reads_reference(self) -> str:

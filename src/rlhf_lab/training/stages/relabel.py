@@ -13,7 +13,7 @@ from rlhf_lab.tasks.tables import NoSuchFile
 from rlhf_lab.training.stages.labels import pair_scores
 from rlhf_lab.training.stages.supervised import Bar
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.reward_protocols import Reward
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 
 Row = dict[str, Any]
