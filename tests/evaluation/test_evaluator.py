@@ -53,7 +53,6 @@ from rlhf_lab.runs.run_lock import run_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
-from rlhf_lab.tasks.protocols import Answering, Verifiable
 from rlhf_lab.tasks.reasoning_gym import ReasoningGym
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.data import Verdict, Weights
@@ -281,7 +280,7 @@ def test_answers_are_what_each_rule_reads() -> None:
     assert gym.answer("I think\nAnswer: 4 ") == "4"
     assert gym.answer("\n ") is None
     assert Arithmetic().answer("") is None
-    assert not isinstance(TldrNano(), Verifiable | Answering), "its rule is graded"
+    assert not TldrNano().is_verifiable and not TldrNano().has_answers, "its rule is graded"
 
 
 # -- the evaluator

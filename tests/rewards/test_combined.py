@@ -1,10 +1,12 @@
-"""Rewards made of rewards: sums, products, gates, ensembles; and groups that nobody can score."""
+"""Rewards made of rewards: sums, products, gates, ensembles; and groups without a score."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
 from rlhf_lab.rewards.data_rewards import RuleReward
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.model_options import Combine, EnsembleReward, EnsembleScorer
-from rlhf_lab.rewards.options import num_proxies
+from rlhf_lab.rewards.options import RewardContext, RewardOptions, build_scorer, num_proxies
 from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -252,3 +254,41 @@ def test_members_of_an_ensemble_differ_and_the_first_is_the_single_proxy(
     (single,) = Artifacts(make_config(), Console(quiet=True)).proxies()
     assert first.folder == single.folder != second.folder
     assert first.metrics["held_out_loss"] != second.metrics["held_out_loss"]
+
+
+# --- rewards of plugins -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Own(RewardOptions):
+    """A plugin's option that builds this object."""
+
+    built: Any = None
+    name: str = "own"
+
+    def build(self, context: RewardContext) -> Any:
+        return self.built
+
+
+class Plain:
+    """A reward of a plugin that extends nothing."""
+
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
+        return [tuple(2.0 for _ in group.samples) for group in groups]
+
+
+class Counted(Plain):
+    def drain(self) -> dict[str, int]:
+        return {"calls": 1}
+
+
+def test_a_plugins_reward_needs_score_alone_and_the_base_class_for_more() -> None:
+    context: Any = SimpleNamespace(key="reward.terms.own")
+    groups = [group(0, [[-1.0], [-1.0]], [])]
+    live = build_scorer(Own(Plain()), context)
+    assert live.score(groups) == [(2.0, 2.0)] == [live.scored(groups)[0].rewards]
+    assert live.drain() == {} and not live.compares
+    with pytest.raises(UserError, match=r"reward.terms.own=own: .*Counted.* a method drain "):
+        build_scorer(Own(Counted()), context)
+    with pytest.raises(UserError, match=r"\(object\) has no method score"):
+        build_scorer(Own(object()), context)

@@ -28,7 +28,7 @@ from rlhf_lab.models.batching import collate
 from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.tasks.environment import episode_metrics, transcript
-from rlhf_lab.tasks.protocols import Answering
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator, Spreading
@@ -119,7 +119,7 @@ class Evaluator:
     pad_id: int
     temperature: float
     is_verified: bool
-    answering: Answering | None
+    answering: Task | None
     options: EvalOptions
     has_policy_logps: bool = False
     why_no_win_rate: str = ""

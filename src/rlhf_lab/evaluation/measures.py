@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlhf_lab.tasks.protocols import Answering
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.data import Metrics, Verdict
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.samples import MIXED_TASK, Group
@@ -170,7 +170,7 @@ def solved_metrics(
     groups: Sequence[Group],
     scores: Sequence[tuple[float, ...]],
     ks: Sequence[int],
-    answering: Answering | None,
+    answering: Task | None,
 ) -> Metrics:
     """Accuracy of the first samples; with several samples also pass@k (arXiv:2107.03374), and maj@k
     (arXiv:2203.11171) of tasks whose texts have an answer."""
@@ -185,7 +185,7 @@ def solved_metrics(
 
 
 def vote_metrics(
-    groups: Sequence[Group], right: Sequence[Sequence[bool]], ks: Sequence[int], task: Answering
+    groups: Sequence[Group], right: Sequence[Sequence[bool]], ks: Sequence[int], task: Task
 ) -> Metrics:
     """maj@k over the prompts."""
     metrics: Metrics = {}
@@ -205,7 +205,7 @@ def pass_at_k(num: int, num_right: int, k: int) -> float:
     return 1 - math.comb(num - num_right, k) / math.comb(num, k)
 
 
-def kinds_of(group: Group, task: Answering) -> list[int | None]:
+def kinds_of(group: Group, task: Task) -> list[int | None]:
     """For each sample the first one with the same answer; None for a text without an answer."""
     firsts: dict[int, str] = {}
     kinds: list[int | None] = []

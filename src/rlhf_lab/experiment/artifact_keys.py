@@ -23,7 +23,6 @@ from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.former_names import without_added
 from rlhf_lab.tasks.pair_sources import GivenPairs, digest_of, given_pairs
 from rlhf_lab.tasks.pairs import PairColumns
-from rlhf_lab.tasks.protocols import Edited
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.sft_options import SFTOptions
 from rlhf_lab.training.stages.step_labels import step_rows
@@ -108,7 +107,7 @@ class ArtifactKeys:
         """The task's settings, and for users' own files what is in them."""
         task = self.config.task
         key: Key = plain(task)
-        return key | ({"content": task.content()} if isinstance(task, Edited) else {})
+        return key | {"content": task.content()}
 
     def start(self, model: Model) -> tuple[str, Key]:
         """Stage and key of the policy that a model begins as: by SFT if there are references."""

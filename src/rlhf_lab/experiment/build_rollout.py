@@ -49,7 +49,6 @@ from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.rollout.round_queue import RoundQueue
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.prompts import PromptSelection
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator
@@ -64,7 +63,7 @@ def build_worker(config: Config, sources: Sources, policy: Any | None = None) ->
     policy: the model of version 0 where this process has it already; the worker copies it.
     """
     tokenizer = load_tokenizer(sources.policy, None)
-    form = chat.form_of(config.task)
+    form = config.task.chat_form
     if isinstance(config.generator, PairsSampling):
         pairs = PairsGenerator(tokenizer, response_tokens(config), form=form)
         return RolloutWorker(pairs, PreferenceScorer(config.generator.scores), is_model=False)

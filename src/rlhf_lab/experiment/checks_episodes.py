@@ -9,7 +9,6 @@ from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import WhenLate
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
 from rlhf_lab.tasks.chat_turns import refuse_first
-from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.training.stages.sft_options import LossOn
 from rlhf_lab.types.errors import UserError, refuse_first_of
 from rlhf_lab.types.samples import Prompt, Split
@@ -17,15 +16,14 @@ from rlhf_lab.types.samples import Prompt, Split
 
 def check_episodes(config: Config) -> None:
     """Episodes must be generated, scored and learned from by parts that know them."""
-    if not isinstance(config.task, Episodic):
+    if not config.task.is_episodic:
         refuse_without_environment(config)
         refuse_turns(config)
         refuse_tools(config)
         refuse_waits(config)
         return
     generator, run = config.generator, config.run
-    # A user's own task need not declare it.
-    shares_random = getattr(config.task, "shares_random", False)
+    shares_random = config.task.shares_random
     refusals = (
         (
             not generator.draws_samples,
@@ -142,7 +140,7 @@ def refuse_without_environment(config: Config) -> None:
 
 def require_one_turn(config: Config, what: str) -> None:
     """Raise UserError where what is to be made consists of answers of one turn."""
-    if isinstance(config.task, Episodic):
+    if config.task.is_episodic:
         raise UserError(
             f"task={config.task.name} has several turns, and {what} compare answers of one: pass "
             "reward=environment, or another task"
@@ -153,7 +151,7 @@ def require_working_environment(config: Config) -> None:
     """Begin an episode and take one action, so that an environment that cannot is refused before
     the first step."""
     task = config.task
-    if not isinstance(task, Episodic):
+    if not task.is_episodic:
         return
     example = task.examples(Split.train)[0]
     limits = Limits(task.max_turns, 1, 1, task.max_observation_tokens)

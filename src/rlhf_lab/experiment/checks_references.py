@@ -7,15 +7,12 @@ from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import has_judge, has_references, trains_on_labels, trains_proxy
 from rlhf_lab.rewards.options import named_parts
-from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 
 
 def named_reference(config: Config) -> str:
     """How to have reference answers: tasks of own rows name a column of them."""
-    if hasattr(config.task, "reference"):
-        return "task.reference=<column of reference answers>"
-    return "another task"
+    return str(config.task.other_references)
 
 
 def check_references(config: Config) -> None:
@@ -33,7 +30,7 @@ def check_references(config: Config) -> None:
                 )
     if trains_proxy(config):
         scorers = "reward=function reward.path=MODULE.FUNCTION, reward.path=<a reward model>"
-        if isinstance(config.task, Episodic):
+        if config.task.is_episodic:
             scorers = "reward=environment"
         raise UserError(
             f"reward={config.reward.name} with task={config.task.name}: a proxy is centred on the "

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.rewards.options import RewardOptions, named_parts, num_proxies, parts
-from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 
 
@@ -19,7 +18,7 @@ def check_rules(config: Config) -> None:
         if is_rule and not config.task.has_rule:
             option = "reward" if key == "reward" else "reward@judge"
             scorer = f"reward_model {key}.path=<hub name or folder of a reward model>"
-            if isinstance(config.task, Episodic):
+            if config.task.is_episodic:
                 scorer = "environment"
             raise UserError(
                 f"{key}=task_rule with task={config.task.name}: this task has no rule of its own; "
@@ -42,9 +41,9 @@ def check_terms_of_tasks(config: Config, key: str) -> None:
     for place, options in named_parts(key, getattr(config, key)):
         if not options.by_task:
             continue
-        tasks = getattr(config.task, "tasks", None)
-        if not isinstance(tasks, dict) or set(tasks) != set(options.terms):
-            known = f"the tasks {sorted(tasks)}" if isinstance(tasks, dict) else "no mixture"
+        tasks = config.task.tasks
+        if set(tasks) != set(options.terms):
+            known = f"the tasks {sorted(tasks)}" if tasks else "no mixture"
             raise UserError(
                 f"{place}=per_task with terms for {sorted(options.terms)} and task="
                 f"{config.task.name} with {known}: give every task of task=mixture one reward, "

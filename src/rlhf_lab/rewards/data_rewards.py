@@ -10,7 +10,7 @@ from typing import ClassVar
 from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.options import RewardContext, RewardOptions
-from rlhf_lab.tasks.protocols import Task
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.reward import Reward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,15 +10,15 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from rlhf_lab.rewards.fields import AUTO
-from rlhf_lab.tasks.protocols import Task
 from rlhf_lab.tasks.references import reference_form, reference_sample
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Group, Sample
 
 
-class RewardOptions(limits.Limited, key="reward"):
+class RewardOptions(limits.Limited, ABC, key="reward"):
     """An option of config group `reward`, mounted at `reward`, `judge` or below their `terms`.
 
     scores: whether it scores at all; is_rule: by the task's own rule, is_learned: by a reward
@@ -41,10 +42,10 @@ class RewardOptions(limits.Limited, key="reward"):
     device: str = AUTO
     tokenizer: str = ""
 
+    @abstractmethod
     def build(self, context: RewardContext) -> Any:
         """The live reward: any object with the method `score` of `types.reward.Reward`. Each
         process that scores builds its own."""
-        raise NotImplementedError
 
     @property
     def reads_reference(self) -> str:

@@ -125,13 +125,6 @@ class ChatForm:
 OWN_FORM = ChatForm()
 
 
-def form_of(task: Any) -> ChatForm:
-    """How a task renders chats; examples of tasks without these options are none."""
-    takes_plain = getattr(task, "chat", "") == AUTO and not getattr(task, "template", "")
-    arguments = getattr(task, "chat_arguments", {})
-    return ChatForm(getattr(task, "chat_template", ""), arguments, takes_plain)
-
-
 def require_arguments(arguments: Mapping[str, Any]) -> None:
     """Refuse arguments of templates that are given here already. Raises UserError."""
     for name in arguments:

@@ -26,10 +26,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from rlhf_lab.types.data import Metrics
-from rlhf_lab.types.samples import POLICY, Episode, Example, Sample, Split
+from rlhf_lab.types.samples import POLICY, Episode, Example, Sample
 
 
 @dataclass(frozen=True)
@@ -57,35 +57,6 @@ class Environment(Protocol):
     def step(self, action: str, finished: bool) -> Turn:
         """The policy's next action. finished: whether it ends with the end token; one that does
         not was cut at a limit, and the episode ends with it."""
-        ...
-
-
-@runtime_checkable
-class Episodic(Protocol):
-    """A task whose prompts begin episodes of several turns.
-
-    Its `max_response_tokens` bounds the policy's tokens of all turns together, max_turn_tokens
-    those of one turn, its end token included, and max_observation_tokens those of an observation.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def max_turns(self) -> int: ...
-
-    @property
-    def max_turn_tokens(self) -> int: ...
-
-    @property
-    def max_observation_tokens(self) -> int: ...
-
-    def examples(self, split: Split) -> Sequence[Example]: ...
-
-    def environment(self) -> Environment: ...
-
-    def demonstration(self, example: Example) -> Sequence[str]:
-        """The actions of an episode that SFT learns from; `judge` scores the last action alone."""
         ...
 
 

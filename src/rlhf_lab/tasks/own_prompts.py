@@ -215,6 +215,7 @@ class OwnPrompts(TaskOptions):
     )
     max_prompt_tokens: int = fields.prompt_tokens(512)
     max_response_tokens: int = fields.response_tokens(128)
+    other_references: ClassVar[str] = "task.reference=<column of reference answers>"
     other_judges: ClassVar[str] = (
         "reward@judge=function judge.path=MODULE.FUNCTION, or reward@judge=endpoint "
         "judge.model=<name> judge.style=rating"

@@ -193,15 +193,9 @@ class PromptForm:
 
 
 def form_of(task: Any) -> PromptForm:
-    """That of a task; tasks without these options show prompts as they are."""
-    return PromptForm(getattr(task, "chat", "") in (True, "true"), messages_template(task))
-
-
-def messages_template(task: Any) -> str:
-    """The template of a task that is around any prompt; that of one of a task's own columns is
-    none."""
-    template = str(getattr(task, "template", ""))
-    return template if "{prompt}" in template else ""
+    """That of a task. A template of the task's own columns shows no other prompts."""
+    template = task.template if "{prompt}" in task.template else ""
+    return PromptForm(task.chat in (True, "true"), template)
 
 
 @dataclass(frozen=True)

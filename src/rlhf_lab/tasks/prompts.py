@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
+from rlhf_lab.tasks.examples import as_examples
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
@@ -20,15 +21,6 @@ Render = Callable[[Example], str]
 Shorten = Callable[[Example, int], Example | None]
 # More than any tokenizer puts in front of a text.
 START_TOKENS = 8
-
-
-@runtime_checkable
-class Interleaved(Protocol):
-    """Rows whose order within an epoch is not free, as that of a mixture's tasks."""
-
-    def order(self, rng: np.random.Generator) -> np.ndarray:
-        """The order of the rows in an epoch."""
-        ...
 
 
 def text_of(example: Example) -> str:
@@ -56,7 +48,7 @@ class PromptStream(Sequence[Prompt]):
 
     examples are read lazily, so that a large split opens at once. The order within epoch e is keyed
     by (seed, e); without shuffle it is the order of the split. shorten: see
-    tasks.protocols.Shortening. num_dropped: how many examples were left out before.
+    `Task.shorter`. num_dropped: how many examples were left out before.
     """
 
     def __init__(
@@ -72,7 +64,7 @@ class PromptStream(Sequence[Prompt]):
     ) -> None:
         if not len(examples):
             raise UserError("the split has no rows: check task.path and the sizes of the splits")
-        self._examples = examples
+        self._examples = as_examples(examples)
         self._read = read
         self._seed = seed
         self._max_prompt_tokens = max_prompt_tokens
@@ -126,10 +118,7 @@ class PromptStream(Sequence[Prompt]):
                 self._orders.clear()
             key = stable_hash(self._seed, "prompts", epoch)
             rng = np.random.Generator(np.random.Philox(key=key))
-            if isinstance(self._examples, Interleaved):
-                self._orders[epoch] = self._examples.order(rng)
-            else:
-                self._orders[epoch] = rng.permutation(len(self._examples))
+            self._orders[epoch] = self._examples.order(rng)
         return self._orders[epoch]
 
 

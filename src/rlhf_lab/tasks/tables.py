@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.reading import Unreadable, file_size, parse_json, parsing
+from rlhf_lab.tasks.examples import Examples
 from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
@@ -140,7 +141,7 @@ class ColumnTable(Table):
         return f"{self._required.key}: {self.source}, row {self.number(index)}"
 
 
-class TableExamples(Sequence[Example]):
+class TableExamples(Examples):
     """The rows of a table from `first` up to `last`, or those of the numbers `rows`, converted to
     examples when they are read.
 

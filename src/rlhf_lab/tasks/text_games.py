@@ -127,13 +127,6 @@ class TextGames(GeneratedTask):
         """One token a byte, for models trained from random weights."""
         return byte_tokenizer()
 
-    def demonstration(self, example: Example) -> Sequence[str]:
-        """Raises UserError: the packages play no games themselves."""
-        raise UserError(
-            f"task={self.name} has no demonstrations, which SFT learns from: pass model=<a "
-            "pretrained model>, or a model of random weights, which then starts without SFT"
-        )
-
 
 @dataclass
 class PlayedGame:

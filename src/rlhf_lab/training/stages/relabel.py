@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.tasks.pairs import SIDES, row_messages, swap_sides, with_tokens
-from rlhf_lab.tasks.protocols import Task
 from rlhf_lab.tasks.tables import NoSuchFile
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.training.stages.labels import pair_scores
 from rlhf_lab.training.stages.supervised import Bar
 from rlhf_lab.types.errors import UserError
