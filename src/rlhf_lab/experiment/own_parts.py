@@ -16,8 +16,14 @@ from rlhf_lab.types.errors import UserError
 
 # The members that this package uses of a part of each group, besides its options.
 MEMBERS: Mapping[str, tuple[str, ...]] = {
-    "algo": ("objective", "reduction", "needs", "credit", "loss"),
-    "correction": ("corrects", "anchors_at_start", "warning", "weight", "step"),
+    "algo": (
+        *("objective", "reduction", "needs", "credit", "loss"),
+        *("at_round", "state", "with_state", "adapted"),
+    ),
+    "correction": (
+        *("corrects", "anchors_at_start", "needs", "warning", "weight", "step"),
+        *("fitted", "proximal", "terms"),
+    ),
     "task": (
         *("max_prompt_tokens", "max_response_tokens", "has_rule", "examples", "tokenizer"),
         "judge",
@@ -33,8 +39,8 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
 }
 # The class that brings most of them, and what is left to write.
 BASES = {
-    "algo": "rlhf_lab.types.protocols.Algorithm",
-    "correction": "rlhf_lab.algos.corrections.common.CorrectionDefaults",
+    "algo": "rlhf_lab.algos.options.AlgorithmOptions",
+    "correction": "rlhf_lab.algos.corrections.common.CorrectionOptions",
     "task": "rlhf_lab.tasks.task_options.GeneratedTask",
     "reward": "rlhf_lab.rewards.options.RewardOptions",
     "tracker": "rlhf_lab.runs.trackers.options.TrackerOptions",
@@ -98,6 +104,6 @@ def require_members(place: str, group: str, part: type) -> None:
     missing += sorted(getattr(part, "__abstractmethods__", ()))
     if missing:
         raise UserError(
-            f"{place} has no {', '.join(missing)}: write what is missing, as {BASES[group]} shows "
+            f"{place} has no {', '.join(missing)}: extend {BASES[group]}, and write what it lacks "
             "(docs/extending.md)"
         )
