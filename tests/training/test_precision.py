@@ -116,7 +116,7 @@ def test_a_frozen_reference_in_half_the_memory_has_the_bits_of_the_policy() -> N
     low = engine(LOW, "online_dpo")
     batch = batch_of(low, "online_dpo", 0)
     assert torch.equal(batch.reference_logp_BT, low.logp(batch, low.weights(0)))
-    kinds = {parameter.dtype for parameter in low._backend._reference.parameters()}  # type: ignore[attr-defined]
+    kinds = {parameter.dtype for parameter in low._backend._reference_networks.parameters()}  # type: ignore[attr-defined]
     assert kinds == {torch.bfloat16, torch.float32}
 
 
@@ -139,7 +139,7 @@ def test_adapters_are_float32_above_frozen_weights(
     frozen = {name: tensor.clone() for name, tensor in adapted.weights(0).state.items()}
     done = updates(adapted, algo, [0, 1])
     assert all(torch.isfinite(torch.tensor(losses(done))))
-    trained = adapted._backend._tensors.trained  # type: ignore[attr-defined]
+    trained = adapted._backend.trained  # type: ignore[attr-defined]
     assert {parameter.dtype for parameter in trained.values()} == {torch.float32}
     after = adapted.weights(2).state
     assert {tensor.dtype for tensor in after.values()} == {own}

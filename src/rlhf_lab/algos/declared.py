@@ -83,7 +83,7 @@ def undeclared(text: str) -> type[Tensor]:
             cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
         ) -> Any:
             if func.__name__ in ("__getitem__", "__get__"):
-                return super().__torch_function__(func, types, args, kwargs or {})
+                return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
             raise UserError(text)
 
     return Undeclared

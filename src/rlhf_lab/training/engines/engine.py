@@ -36,11 +36,7 @@ from rlhf_lab.training.engines.microbatches import (
     zero_loss,
 )
 from rlhf_lab.training.engines.options import EngineOptions, Versions
-from rlhf_lab.training.engines.parameter_backend import (
-    AdapterBackend,
-    GradientBackend,
-    ParameterBackend,
-)
+from rlhf_lab.training.engines.parameter_backend import ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PassKind
 from rlhf_lab.training.engines.versions import copied, settle
 from rlhf_lab.types.data import Batch, PolicyOutput, UpdateResult, Weights
@@ -109,7 +105,6 @@ class TrainingEngine:
         """See `Batch.log_ratio_gradient_B`. Every response is read by itself, since its gradient
         is."""
         backend = self._backend
-        assert isinstance(backend, GradientBackend), "checked by check_ratio_gradients"
         found = []
         with self._phase("the gradients of single responses"):
             for row in torch.arange(len(batch)):
@@ -240,9 +235,7 @@ class TrainingEngine:
             if self._processes.is_main:
                 state[name] = copied(tensor, stays)
         settle(state.values(), self._backend.device)
-        backend = self._backend
-        adapters = backend.adapters() if isinstance(backend, AdapterBackend) else None
-        self._latest = Weights(version, state, adapters)
+        self._latest = Weights(version, state, self._backend.adapters())
         return self._latest
 
     def whole(self, weights: Weights) -> Weights:
@@ -252,7 +245,6 @@ class TrainingEngine:
         if weights.adapters is None:
             return weights
         try:
-            assert isinstance(self._backend, AdapterBackend), "only one process trains adapters"
             self._backend.fill(weights)
         except ValueError as error:
             raise other_model(str(error)) from error
