@@ -161,7 +161,7 @@ HEAD = (
         ),
         (
             "@dataclass(frozen=True)\nclass Mine:\n    name: str = limits.name('mine')",
-            "has no objective, reduction, needs, credit, loss: .*protocols.Algorithm",
+            "has no objective, reduction, needs, credit, loss.*: extend .*AlgorithmOptions",
         ),
         (
             "@dataclass(frozen=True)\nclass Mine(RLOO):\n    name: str = limits.name('mine')\n"

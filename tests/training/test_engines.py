@@ -354,7 +354,7 @@ def test_a_shortage_of_memory_names_the_phase_and_what_to_lower(
     with pytest.raises(
         OutOfMemory, match=r"in the update .*: lower engine\.micro_rows=8.*logit_to"
     ):
-        here.update(batch, ALGOS["online_dpo"], None, 1e-3)  # type: ignore[arg-type]
+        here.update(batch, ALGOS["online_dpo"], NoCorrection(), 1e-3)
     monkeypatch.setattr(here._backend, "reference", exhausted)
     with pytest.raises(OutOfMemory, match="in the log-probs of the reference"):
         here.reference_logp(batch)
