@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.algos.corrections.m2po import M2PO
+from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.experiment import checks
 from rlhf_lab.models.agreement import is_splittable
 from rlhf_lab.models.batching import collate
