@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.constraints.compose import TYPES, Types, draw, types_of
 from rlhf_lab.tasks.constraints.constraint_types import Constraint, Score, Scoring, score
-from rlhf_lab.tasks.constraints.lexicon import ANGLES, FORMS, READERS, TOPICS
+from rlhf_lab.tasks.constraints.reference_writer import ANGLES, FORMS, READERS, TOPICS
 from rlhf_lab.tasks.task_options import GeneratedTask
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError

@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Protocol
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
 from rlhf_lab.tasks.environment import Turn
-from rlhf_lab.tasks.global_random import RandomNumbers
-from rlhf_lab.tasks.optional_packages import MOST_ROWS, first_seed, json_settings
+from rlhf_lab.tasks.optional_packages import MOST_ROWS, RandomNumbers, first_seed, json_settings
 from rlhf_lab.tasks.task_options import GeneratedTask, require_placeholder
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError

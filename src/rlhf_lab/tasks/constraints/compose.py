@@ -9,8 +9,7 @@ from typing import Any
 
 from rlhf_lab.tasks.constraints import boundaries, formats, keywords, length, letters
 from rlhf_lab.tasks.constraints.constraint_types import Constraint, ConstraintType, conflict
-from rlhf_lab.tasks.constraints.lexicon import KEYWORDS
-from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter, Stuck
+from rlhf_lab.tasks.constraints.reference_writer import KEYWORDS, ReferenceWriter, Stuck
 from rlhf_lab.tasks.constraints.text import words
 
 # Prompts are drawn in this order: a change of it changes all of them.

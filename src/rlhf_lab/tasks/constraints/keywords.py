@@ -12,8 +12,10 @@ from rlhf_lab.tasks.constraints.constraint_types import (
     at_least,
     each_word,
 )
-from rlhf_lab.tasks.constraints.lexicon import FORBIDDEN, KEYWORDS, PALINDROMES
 from rlhf_lab.tasks.constraints.reference_writer import (
+    FORBIDDEN,
+    KEYWORDS,
+    PALINDROMES,
     ReferenceWriter,
     Span,
     Stuck,
