@@ -187,7 +187,6 @@ def solved_metrics(
 def vote_metrics(
     groups: Sequence[Group], right: Sequence[Sequence[bool]], ks: Sequence[int], task: Task
 ) -> Metrics:
-    """maj@k over the prompts."""
     metrics: Metrics = {}
     kinds_of_groups = [kinds_of(group, task) for group in groups]
     for k in ks:

@@ -85,7 +85,6 @@ class Gsm8k(TaskOptions):
         return math_answer.answer_of(text) if self.verify is Verify.math_verify else answer_of(text)
 
     def is_same_answer(self, one: str, other: str) -> bool:
-        """Whether `verify` takes them for equal."""
         is_mathematical = self.verify is Verify.math_verify
         return one == other or (is_mathematical and math_answer.are_equal(one, other))
 

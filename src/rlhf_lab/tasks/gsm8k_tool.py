@@ -217,7 +217,6 @@ class Gsm8kTool(Gsm8k):
         return byte_tokenizer()
 
     def environment(self) -> CalculatorTool:
-        """A calculator for one problem."""
         return CalculatorTool(self)
 
     def demonstration(self, example: Example) -> list[str]:
@@ -237,7 +236,6 @@ class CalculatorTool:
     _turns: int = field(default=0, init=False)
 
     def reset(self, example: Example, seed: int) -> str:
-        """Begin an episode; nothing in it is random."""
         self._example, self._turns = example, 0
         return ""
 

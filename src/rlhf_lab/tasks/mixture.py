@@ -58,7 +58,6 @@ class Mixture(Task):
 
     @property
     def has_rule(self) -> bool:
-        """Whether all tasks have one."""
         return all(task.has_rule for task in self.tasks.values())
 
     @property
@@ -67,7 +66,6 @@ class Mixture(Task):
 
     @property
     def warning(self) -> str:
-        """Warnings of all tasks in the mixture."""
         return "; ".join(task.warning for task in self.tasks.values() if task.warning)
 
     def require_usable(self, key: str) -> None:
@@ -76,7 +74,6 @@ class Mixture(Task):
             task.require_usable(f"{key}.tasks.{name}")
 
     def content(self) -> dict[str, str]:
-        """A digest of each file that the tasks read."""
         return {
             f"{name}/{file}": digest
             for name, task in self.tasks.items()
@@ -84,7 +81,6 @@ class Mixture(Task):
         }
 
     def shorter(self, example: Example, excess: int) -> Example | None:
-        """As the example's task shortens it."""
         found: Example | None = self.tasks[example.hidden[MIXED_TASK]].shorter(example, excess)
         # A task need not keep what is hidden besides its own.
         return found and replace(found, hidden={**example.hidden, **found.hidden})
@@ -105,7 +101,6 @@ class Mixture(Task):
         return found[0] if all(one is found[0] for one in found) else None
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
-        """The score by the rule of the example's task."""
         task = self.tasks[example.hidden[MIXED_TASK]]
         return float(task.judge(example, text, finished))
 

@@ -84,7 +84,7 @@ class PromptStream(Sequence[Prompt]):
         return self.of_row(self.row(index), index)
 
     def row(self, index: int) -> int:
-        """The row of the split that stands at an index."""
+        """The row of the split at an index."""
         epoch, position = divmod(index, len(self._examples))
         return int(self._order(epoch)[position])
 
@@ -154,7 +154,6 @@ class EveryPrompt:
         self._groups = groups
 
     def prompt(self, round_: int, place: int) -> Prompt:
-        """The prompt of a place of a round."""
         return self._stream[round_ * self._groups + place]
 
     def observe(self, round_: int, groups: Sequence[Group]) -> Metrics:
@@ -220,7 +219,12 @@ class Draw:
 
 
 class RememberedPrompts:
-    """The prompts of each round by what is known of their pass rates; see `PromptSelection`."""
+    """The prompts of each round by their pass rates (arXiv:2504.03380, arXiv:2603.21177).
+
+    A generator may write the prompts of round r as soon as round r - 1 - S is trained on, where S
+    is mode.max_staleness. So these, and all before them, are the only results that round r looks
+    at: prompts are the same in every mode, also in one that would know more by then.
+    """
 
     is_known_ahead = False
 

@@ -94,7 +94,6 @@ class TextGames(GeneratedTask):
         self.settings()
 
     def settings(self) -> dict[str, Any]:
-        """The settings of the environment."""
         return json_settings("config", self.config, '{"max_turns": 8}')
 
     @abstractmethod
@@ -119,7 +118,6 @@ class TextGames(GeneratedTask):
         return first_seed(self.name, self.world_seed, split) + index
 
     def environment(self) -> PlayedGame:
-        """A game for one sample."""
         return PlayedGame(self)
 
     def tokenizer(self) -> Any:

@@ -71,11 +71,9 @@ class TldrNano(GeneratedTask):
         return Example(f"tldr_nano/{split.value}/{index}", post, f" {reference}", facts)
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """One token a word of the closed vocabulary."""
         return word_tokenizer()
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
-        """The gold points of a summary."""
         return score(example.hidden, text, finished)
 
 
@@ -112,7 +110,6 @@ def write_jsonl(task: TldrNano, split: Split, num: int, path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line of the generator."""
     parser = argparse.ArgumentParser(description="Write rows of tldr_nano as JSONL.")
     parser.add_argument("--split", type=Split, choices=list(Split), default=Split.train)
     parser.add_argument("--num", type=int, default=1000)

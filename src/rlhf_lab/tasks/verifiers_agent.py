@@ -202,7 +202,6 @@ def text_of(messages: list[Any], place: str) -> str:
 
 
 def content_of(message: Any) -> str:
-    """The text of a message."""
     from verifiers.v1.types import content_text
 
     return str(content_text(message.content))

@@ -47,7 +47,6 @@ def require_name(variable: str) -> None:
 
 
 def extra_fields(text: str) -> dict[str, Any]:
-    """The fields of `extra`."""
     try:
         fields = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
@@ -117,7 +116,6 @@ Reply with one JSON object and nothing else, such as {"rating": 5}.""",
 
 
 def placeholders_in(template: str) -> list[str]:
-    """The placeholders of a template."""
     return PLACEHOLDER.findall(template)
 
 
@@ -271,7 +269,6 @@ class EndpointReward(RewardOptions):
 
     @property
     def question(self) -> str:
-        """The template that is filled."""
         return self.template or TEMPLATES[self.style]
 
     @property
