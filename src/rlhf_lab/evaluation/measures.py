@@ -100,7 +100,7 @@ def win_metrics(judged: Sequence[Judged], length_differences: Sequence[int]) -> 
     return metrics
 
 
-# Keeps the slope finite where length alone tells wins from losses.
+# Keeps the slope finite where length alone separates wins from losses.
 RIDGE = 0.01
 MAX_STEPS = 100
 MAX_HALVINGS = 30

@@ -7,11 +7,11 @@ import hashlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.limited import OnError, SampleScorer
@@ -30,13 +30,25 @@ from rlhf_lab.rewards.styles import (
     one_score,
     trl_call,
 )
-from rlhf_lab.rewards.worker_child import Failure, Item, Outcome, Scoring, finite, outcome_of
+from rlhf_lab.rewards.worker_child import (
+    Failure,
+    Item,
+    Outcome,
+    Scoring,
+    failure,
+    finite,
+    late,
+    outcome_of,
+)
 from rlhf_lab.rewards.workers import keep, workers_for
 from rlhf_lab.runs.foreign.modules import see_working_folder
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Prompt, Sample
 from rlhf_lab.types.text_frame import TextFrame
+
+if TYPE_CHECKING:
+    import asyncio
 
 SIGNATURE = (
     "def reward(prompt: str, completion: str, *, reference: str, hidden: Mapping[str, Any], "
@@ -166,12 +178,13 @@ class FunctionScoring(Scoring):
         if self.style is Style.trl:
             return enumerate(self._together(items))
         if facts.is_async:
-            return enumerate(self._waited_for(items))
-        score = self._score
-        return ((place, outcome_of(score, one, self.path)) for place, one in enumerate(items))
+            values = results(self._called, items, self.seconds, self.path)
+            return enumerate(map(self._read, values, items))
 
-    def _score(self, item: Item) -> float:
-        return one_score(self.style, self._called(item))
+        def score(item: Item) -> float:
+            return one_score(self.style, self._called(item))
+
+        return ((place, outcome_of(score, one, self.path)) for place, one in enumerate(items))
 
     def _called(self, item: Item) -> Any:
         function, facts = loaded(self.path)
@@ -184,12 +197,6 @@ class FunctionScoring(Scoring):
             return value
         return outcome_of(lambda _: one_score(self.style, value), item, self.path)
 
-    def _waited_for(self, items: Sequence[Item]) -> Iterator[Outcome]:
-        """The outcomes of coroutines, which wait at the same time."""
-        from rlhf_lab.rewards.coroutines import results
-
-        return map(self._read, results(self._called, items, self.seconds, self.path), items)
-
     def _together(self, items: Sequence[Item]) -> Iterator[Outcome]:
         """The outcomes of one call for all items: the score of each, or the error of all."""
         values: list[Any] = []
@@ -199,9 +206,7 @@ class FunctionScoring(Scoring):
             given, named = trl_call(facts, items, self.arguments)
             value = function(*given, **named)
             if facts.is_async:
-                from rlhf_lab.rewards.coroutines import result
-
-                value = result(value)
+                value = runner().run(value)
             values.extend(listed(value, len(items)))
 
         if isinstance(whole := outcome_of(called, items[0], self.path), Failure):
@@ -321,3 +326,36 @@ def require_score(key: str, options: FunctionReward, example: Example) -> None:
             f"{key}.path={options.path} cannot score {answer} ({outcome.text}): it must return "
             f"a finite number for every answer; correct it, {key}.arguments or {key}.time_limit_s"
         )
+
+
+@functools.cache
+def runner() -> asyncio.Runner:
+    """One event loop for all calls of a worker, to which clients that a module keeps belong."""
+    # Here, since asyncio takes a third of a worker's start, and few functions need it.
+    import asyncio
+
+    return asyncio.Runner()
+
+
+def results(
+    start: Callable[[Item], Coroutine[Any, Any, Any]],
+    items: Sequence[Item],
+    seconds: float,
+    name: str,
+) -> list[Any]:
+    """What the coroutine of each item returns, or its failure; all wait at the same time. seconds:
+    the limit of each; 0 for none. name: of what is called, in messages."""
+    import asyncio
+
+    async def one(item: Item) -> Any:
+        limit = asyncio.timeout(seconds or None)
+        try:
+            async with limit:
+                return await start(item)
+        except BaseException as error:
+            return late(item, seconds) if limit.expired() else failure(item, name, error)
+
+    async def every() -> list[Any]:
+        return list(await asyncio.gather(*map(one, items)))
+
+    return runner().run(every())

@@ -253,7 +253,7 @@ class CalculatorTool:
 
 
 def as_chat(row: Example) -> Example:
-    """A row whose prompt is a user's message. The template has what stands before an answer."""
+    """A row whose prompt is a user's message. The template writes what is before an answer."""
     return replace(row, reference=row.reference.strip(), messages=(("user", row.prompt),))
 
 

@@ -82,7 +82,7 @@ class Mixture(Task):
 
     def shorter(self, example: Example, excess: int) -> Example | None:
         found: Example | None = self.tasks[example.hidden[MIXED_TASK]].shorter(example, excess)
-        # A task need not keep what is hidden besides its own.
+        # A task need not keep hidden values that are not its own.
         return found and replace(found, hidden={**example.hidden, **found.hidden})
 
     @property

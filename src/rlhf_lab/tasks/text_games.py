@@ -49,7 +49,7 @@ class Game(Protocol):
 
 @dataclass(frozen=True)
 class TextGames(GeneratedTask):
-    """Rows are games of one environment, each with a seed of its own."""
+    """Rows are games of one environment, each with its own seed."""
 
     env_id: str = limits.option("", about="Name of the environment in its package.")
     config: str = limits.option("{}", about="Settings of the environment, a JSON object as text.")
@@ -150,7 +150,7 @@ class PlayedGame:
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
-        """For a call of the game: with global random numbers of its own, if it draws from them."""
+        """Context of a call of the game: its own global random numbers, if it draws from them."""
         if not self.task.shares_random:
             yield
             return
@@ -189,8 +189,8 @@ class PlayedGame:
 
 def refused_settings(task: TextGames, error: Exception) -> UserError:
     """What to raise where a package cannot make the environment."""
-    told = " ".join(f"{type(error).__name__}: {error}".split())
+    text = " ".join(f"{type(error).__name__}: {error}".split())
     return UserError(
-        f"task.env_id={task.env_id} with task.config={task.config} cannot be made ({told}): "
+        f"task.env_id={task.env_id} with task.config={task.config} cannot be made ({text}): "
         "correct the settings, provide what it asks for, or choose another environment"
     )

@@ -1,6 +1,6 @@
 """`task=verifiers`: environments of the package verifiers (0.4), played in this process.
 
-An environment is a taskset, whose rows become prompts, and what speaks to the policy between its
+An environment is a taskset, whose rows become prompts, and which speaks to the policy between its
 actions. Its rewards score the conversation at the end.
 """
 

@@ -354,7 +354,7 @@ class JudgeCalls:
 
 
 def run(asking: Coroutine[object, object, None]) -> None:
-    """Run it in a loop of its own; of the errors of many questions, raise the first."""
+    """Run it in a new event loop; of the errors of many questions, raise the first."""
     try:
         asyncio.run(asking)
     except BaseExceptionGroup as errors:

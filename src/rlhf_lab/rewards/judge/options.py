@@ -148,7 +148,7 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
             entry, end = decoder.raw_decode(text, start)
         except ValueError:
             end = start + 1
-        except RecursionError:  # nobody's verdict, and every brace of it would be tried in turn
+        except RecursionError:  # no verdict, and every brace of it would be tried in turn
             return
         else:
             yield entry

@@ -207,7 +207,7 @@ class ReferenceWriter:
         ]
 
     def draw_span(self, text: str, fits: Fits = bool) -> Span:
-        """Where any one of these words stands."""
+        """The span of a random one of these words."""
         return self.choose([s for s in self.replaceable(text) if fits(text[slice(*s)].lower())])
 
     def choose(self, items: Sequence[Item]) -> Item:
@@ -269,7 +269,7 @@ def is_none_of(words: Iterable[str]) -> Fits:
 
 
 def swap(text: str, span: Span, word: str) -> str:
-    """Replace what stands at the span by the word, capitalised if the span was."""
+    """Replace the text of the span by the word, capitalised if the span was."""
     start, end = span
     if text[start].isupper():
         word = word[0].upper() + word[1:]
