@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from rlhf_lab.experiment.registry import CLASSES, classes
 from rlhf_lab.runs.identity import NOT_RESUMED, Settings, flat, hash_of, is_below, listed
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.sweeps.job import ASIDE_OF_JOBS, content_of
-from rlhf_lab.tasks.mixture import Mixture
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 
@@ -28,14 +27,10 @@ def test_the_hash_sees_values_and_not_the_order_of_keys() -> None:
 
 
 def parts() -> Iterator[Any]:
-    """Every part of the package that can be made from its defaults."""
+    """Every part of the package that can be made from its defaults alone."""
     for group in CLASSES:
         for part in classes(group).values():
-            missing = dataclasses.MISSING
-            if part is not Mixture and all(
-                column.default is not missing or column.default_factory is not missing
-                for column in dataclasses.fields(part)
-            ):
+            with suppress(UserError, TypeError):  # it needs a path, or other parts
                 yield part()
 
 

@@ -61,7 +61,7 @@ def unknown_violations(config: Config) -> str:
     """A warning where an algorithm needs rewards that show violated constraints, and a reward model
     alone gives them; else ''."""
     is_plain = config.reward.is_learned
-    if not getattr(config.algo, "is_constrained", False) or not is_plain:
+    if not config.algo.needs.constraints or not is_plain:
         return ""
     return (
         f"algo={config.algo.name} with reward={config.reward.name}: a reward of 0 or less means "
@@ -84,7 +84,7 @@ def check_shaping(config: Config) -> None:
             f"shaping.overlong_buffer={shaping.overlong_buffer} is more than the response limit of "
             f"{limit} tokens: lower it, or raise generator.max_new_tokens"
         )
-    if shaping.overlong_buffer and getattr(config.algo, "overlong_penalty", 0):
+    if shaping.overlong_buffer and config.algo.needs.length_penalty:
         raise UserError(
             f"shaping.overlong_buffer={shaping.overlong_buffer} with algo={config.algo.name}: it "
             "punishes long answers by itself; pass algo.overlong_penalty=0 or leave the buffer out"

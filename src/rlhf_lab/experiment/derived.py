@@ -182,11 +182,10 @@ def num_gpus(config: Config) -> int:
 
 def reference_groups(config: Config) -> int:
     """Groups per round whose log-probs under the reference are computed."""
-    from rlhf_lab.experiment.algorithm_probes import reads_reference
     from rlhf_lab.training.round_reader import ALL
 
     groups = config.tracker.reference_groups
-    return ALL if groups == ALL or reads_reference(config.algo) else groups
+    return ALL if groups == ALL or config.algo.needs.reference else groups
 
 
 def probe_every(config: Config) -> int:
@@ -198,8 +197,6 @@ def probe_every(config: Config) -> int:
 
 def timing_settings(config: Config) -> dict[str, Any]:
     """The settings that decide a run's time, for `rlhf-lab plan`."""
-    from rlhf_lab.experiment.algorithm_probes import trains_fixed_rows
-
     return {
         **{f.name: getattr(config.run, f.name) for f in fields(config.run)},
         "max_staleness": config.mode.max_staleness,
@@ -208,5 +205,5 @@ def timing_settings(config: Config) -> dict[str, Any]:
         "num_generators": config.mode.num_background,
         "num_trainers": world_size(),
         "chunk_groups": config.generator.chunk_groups,
-        "compares": trains_fixed_rows(config.algo),
+        "compares": bool(config.algo.needs.trained_rows),
     }

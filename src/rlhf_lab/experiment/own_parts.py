@@ -18,8 +18,14 @@ from rlhf_lab.types.errors import UserError
 
 # Members that this package uses of a part, in groups whose parts need not extend a class.
 MEMBERS: Mapping[str, tuple[str, ...]] = {
-    "algo": ("objective", "reduction", "needs", "credit", "loss"),
-    "correction": ("corrects", "anchors_at_start", "warning", "weight", "step"),
+    "algo": (
+        *("objective", "reduction", "needs", "credit", "loss"),
+        *("at_round", "state", "with_state", "adapted"),
+    ),
+    "correction": (
+        *("corrects", "anchors_at_start", "needs", "warning", "weight", "step"),
+        *("fitted", "proximal", "terms"),
+    ),
     "tracker": (
         *("tensorboard", "wandb", "probe_groups", "probe_every", "reference_groups"),
         *("changed_share", "open"),
@@ -29,8 +35,8 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
 CLASSES: Mapping[str, type] = {"task": Task, "reward": RewardOptions}
 # The class that brings most of what a part must have, and what is left to write.
 BASES = {
-    "algo": "rlhf_lab.types.protocols.Algorithm",
-    "correction": "rlhf_lab.algos.corrections.common.CorrectionDefaults",
+    "algo": "rlhf_lab.algos.options.AlgorithmOptions",
+    "correction": "rlhf_lab.algos.corrections.common.CorrectionOptions",
     "task": "rlhf_lab.tasks.task_options.GeneratedTask",
     "reward": "rlhf_lab.rewards.options.RewardOptions",
     "tracker": "rlhf_lab.runs.trackers.options.TrackerOptions",
@@ -102,6 +108,6 @@ def require_members(place: str, group: str, part: type) -> None:
     missing += sorted(getattr(part, "__abstractmethods__", ()))
     if missing:
         raise UserError(
-            f"{place} has no {', '.join(missing)}: write what is missing, as {BASES[group]} shows "
+            f"{place} has no {', '.join(missing)}: extend {BASES[group]}, and write what it lacks "
             "(docs/extending.md)"
         )
