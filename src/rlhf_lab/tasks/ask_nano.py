@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING
 
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.environment import Turn
-from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
-from rlhf_lab.tasks.tldr_nano_world import (
+from rlhf_lab.tasks.tldr_nano import (
     CORE,
     IMPORTANCE,
     MAX_RESPONSE,
     SENTENCES,
     SLOTS,
     Imperfection,
+    TldrNano,
     facts_of,
     render_post,
     render_reference,
     score,
+    word_tokenizer,
 )
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError

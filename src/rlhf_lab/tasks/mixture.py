@@ -114,7 +114,7 @@ def refuse_unmixable(name: str, task: Any) -> None:
             f"task={task.name} by itself"
         )
     for key in ("drop_long", "chat_template", "chat_arguments", "chat"):
-        if getattr(task, key, False):
+        if getattr(task, key):
             raise UserError(
                 f"{place}.{key}={getattr(task, key)}: a mixture reads plain prompts of any length "
                 "that fits; leave it out"
