@@ -28,7 +28,7 @@ from rlhf_lab.tasks.constraints.constraint_types import (
     loosened,
     score,
 )
-from rlhf_lab.tasks.constraints.lexicon import (
+from rlhf_lab.tasks.constraints.reference_writer import (
     ANGLES,
     CLOSING_PHRASES,
     FORBIDDEN,
