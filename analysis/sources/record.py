@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from rlhf_lab.runs.former_names import present_config, present_key
-from rlhf_lab.runs.trackers.jsonl import leaves
+from rlhf_lab.runs.jsonl import leaves
 from rlhf_lab_analysis.sources.findings import Finding
 
 Number = int | float

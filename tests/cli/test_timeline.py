@@ -17,8 +17,7 @@ from rlhf_lab.cli import timeline
 from rlhf_lab.cli.timeline_page import html
 from rlhf_lab.cli.timeline_picture import figure
 from rlhf_lab.runs.timeline import LaneSpan, idle, idle_shares, lanes
-from rlhf_lab.runs.timeline_colours import SHADES, colour
-from rlhf_lab.runs.timeline_svg import tooltip
+from rlhf_lab.runs.timeline_svg import SHADES, colour, tooltip
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 

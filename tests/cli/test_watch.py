@@ -20,11 +20,11 @@ from rlhf_lab.cli.watch import COMMAND
 from rlhf_lab.cli.watch_server import MOST_POINTS, PAGE, Server, curves, server_of
 from rlhf_lab.cli.watch_source import open_source
 from rlhf_lab.runs import forkserver
+from rlhf_lab.runs.jsonl import JsonlTracker
+from rlhf_lab.runs.live.files import RowFile
 from rlhf_lab.runs.live.progress import Progress, write_progress
-from rlhf_lab.runs.live.rows import RowFile
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.jsonl import JsonlTracker
 from rlhf_lab.types.errors import UserError
 from tests.support import browser
 from tests.support.live_runs import round_row, write_rounds, write_run

@@ -14,9 +14,18 @@ from typing import Any
 import pytest
 
 from rlhf_lab.experiment.config import plain
-from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
-from rlhf_lab.runs.trackers.identity import TrackedRun, env_id, exp_name, group, run_name, tags
-from rlhf_lab.runs.trackers.mirrors import ShowsSamples, open_mirrors, table_rounds
+from rlhf_lab.runs.trackers.mirrors import (
+    ShowsSamples,
+    TrackedRun,
+    env_id,
+    exp_name,
+    group,
+    mirror_evaluation,
+    open_mirrors,
+    run_name,
+    table_rounds,
+    tags,
+)
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.tensorboard_files import read_events

@@ -13,9 +13,8 @@ import pytest
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.runs import folder as runs
-from rlhf_lab.runs.trackers.identity import TrackedRun
-from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker
-from rlhf_lab.runs.trackers.mirrors import Mirror, ShowsSamples, open_mirrors
+from rlhf_lab.runs.jsonl import JsonlFile, JsonlTracker
+from rlhf_lab.runs.trackers.mirrors import Mirror, ShowsSamples, TrackedRun, open_mirrors
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
 from rlhf_lab.types.data import Metrics

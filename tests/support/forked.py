@@ -24,9 +24,9 @@ from rlhf_lab.experiment import build_rollout, lifecycle
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.runs import atomic_folder
+from rlhf_lab.runs import disk
+from rlhf_lab.runs.jsonl import JsonlTracker
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.jsonl import JsonlTracker
 from rlhf_lab.training import checkpoint_files
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.types.errors import StopRequested
@@ -132,7 +132,7 @@ class Watch:
             self._before(lifecycle, saves, lambda *a: self.reached("policy"))
         self._before(lifecycle, "evaluate_run", lambda *a: self.reached("evaluate"))
         self._after(checkpoint_files, "write_version", lambda *a: self.reached("file saved"))
-        self._after(atomic_folder, "flush", self._flushed)
+        self._after(disk, "flush", self._flushed)
         self.look_at_worker()
         watched = functools.partial(watched_worker, self._moment)
         build_rollout.build_worker = build_rollout.build_alone = watched
@@ -163,7 +163,7 @@ class Watch:
         self.reached("half a row")
 
     def _flushed(self, path: Path) -> None:
-        if path.name == atomic_folder.ENTRY:
+        if path.name == disk.ENTRY:
             self.reached("before the seal")
         elif path.name == "checkpoints":
             self.reached("sealed")

@@ -29,9 +29,9 @@ from rlhf_lab.runs.folder import ROLLOUTS
 from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.summaries import list_runs
+from rlhf_lab.runs.timeline import read_virtual_spans
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.evaluations import sent_digests
-from rlhf_lab.runs.virtual_timeline import read_virtual_spans
+from rlhf_lab.runs.trackers.mirrors import sent_digests
 from rlhf_lab.sweeps.job import Job
 from rlhf_lab.sweeps.job_table import JobTable
 from rlhf_lab.sweeps.search.runs import usage_of

@@ -44,7 +44,7 @@ from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.experiment.suggestions import no_flags, require_names, require_overlays
 from rlhf_lab.models.determinism import deterministic
 from rlhf_lab.runs.folder import config_hash
-from rlhf_lab.runs.foreign.boundary import no_quiet_end
+from rlhf_lab.runs.foreign import no_quiet_end
 from rlhf_lab.runs.former_names import present_overrides
 from rlhf_lab.runs.next_commands import after_run, print_next
 from rlhf_lab.runs.trackers.console import Console

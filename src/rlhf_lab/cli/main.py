@@ -13,7 +13,7 @@ from rlhf_lab.cli.command import MULTIRUN, Command
 from rlhf_lab.cli.endings import BAD_INPUT, end_rank, exit_code
 from rlhf_lab.cli.version import version_text
 from rlhf_lab.experiment.plugins import activate_for
-from rlhf_lab.runs.foreign.modules import see_working_folder
+from rlhf_lab.runs.foreign import see_working_folder
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.training.engines.ranks import has_joined
 from rlhf_lab.types.errors import UserError

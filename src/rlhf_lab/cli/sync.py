@@ -14,8 +14,7 @@ from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.wandb import FILES
-from rlhf_lab.runs.trackers.wandb_report import save_report
+from rlhf_lab.runs.trackers.wandb import FILES, save_report
 from rlhf_lab.types.errors import UserError
 
 OFFLINE = "offline-run-*/run-*.wandb"

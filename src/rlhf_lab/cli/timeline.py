@@ -19,12 +19,12 @@ from rlhf_lab.runs.timeline import (
     idle_shares,
     paused_shares,
     read_spans,
+    read_virtual_spans,
     shares_text,
     wall,
     window_of,
 )
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.virtual_timeline import read_virtual_spans
 from rlhf_lab.types.errors import UserError
 
 # A lane with more spans is not drawn whole, but so many rounds of its middle.

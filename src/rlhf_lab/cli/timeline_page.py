@@ -8,8 +8,7 @@ from pathlib import Path
 from string import Template
 
 from rlhf_lab.runs.timeline import SECONDS, Interval, LaneSpan, has_pauses, lanes, visible, wall
-from rlhf_lab.runs.timeline_colours import IDLE_LABEL, phase_colours, version_colours
-from rlhf_lab.runs.timeline_svg import chart
+from rlhf_lab.runs.timeline_svg import IDLE_LABEL, chart, phase_colours, version_colours
 
 PAGE = Path(__file__).with_name("timeline_page.html")
 

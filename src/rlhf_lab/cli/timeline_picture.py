@@ -18,7 +18,7 @@ from rlhf_lab.runs.timeline import (
     visible,
     wall,
 )
-from rlhf_lab.runs.timeline_colours import (
+from rlhf_lab.runs.timeline_svg import (
     IDLE_LABEL,
     colour,
     phase_colours,

@@ -19,10 +19,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlhf_lab.cli.watch_source import Source, WatchedRun
+from rlhf_lab.runs.live.files import RoundRow
 from rlhf_lab.runs.live.lines import phase_name
-from rlhf_lab.runs.live.rows import Row
-from rlhf_lab.runs.live.state import LiveState, RunFollower
-from rlhf_lab.runs.live.window import WINDOW, Window
+from rlhf_lab.runs.live.state import WINDOW, LiveState, RunFollower, Window
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.job_rows import JobRow, cells
 from rlhf_lab.types.errors import UserError
@@ -160,7 +159,7 @@ def run_value(state: LiveState, follower: RunFollower) -> dict[str, Any]:
     return known | {"curves": curves(follower.rows, state.generators)}
 
 
-def curves(rows: Sequence[Row], generators: int) -> Mapping[str, list[float | None]]:
+def curves(rows: Sequence[RoundRow], generators: int) -> Mapping[str, list[float | None]]:
     """The curves over rounds, thinned to MOST_POINTS. Rates and shares are those of the window that
     ends at the round."""
     step = max(1, math.ceil(len(rows) / MOST_POINTS))

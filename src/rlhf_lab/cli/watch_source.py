@@ -8,10 +8,9 @@ from pathlib import Path
 import rich.console
 
 from rlhf_lab.runs.folder import MANIFEST
-from rlhf_lab.runs.live.lines import Pace, run_line
+from rlhf_lab.runs.live.lines import Pace, bars_for, run_line
 from rlhf_lab.runs.live.panels import render
 from rlhf_lab.runs.live.state import RunFollower
-from rlhf_lab.runs.live.texts import bars_for
 from rlhf_lab.sweeps.live_table import JobLines, rendered
 from rlhf_lab.sweeps.recorded_jobs import RecordedJobs
 from rlhf_lab.sweeps.sweep_file import RECORD

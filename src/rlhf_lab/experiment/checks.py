@@ -56,8 +56,8 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import named_parts
+from rlhf_lab.runs.jsonl import leaves
 from rlhf_lab.runs.secrets import secret_in
-from rlhf_lab.runs.trackers.jsonl import leaves
 from rlhf_lab.tasks.chat import check_end, form_of
 from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.protocols import Columned

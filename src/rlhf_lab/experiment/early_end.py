@@ -11,7 +11,7 @@ from typing import Any
 from rlhf_lab.experiment.outputs import CHECKPOINTS
 from rlhf_lab.runs.disk import disk_error
 from rlhf_lab.runs.folder import MANIFEST
-from rlhf_lab.runs.precision import precision_in
+from rlhf_lab.runs.manifest import precision_in
 from rlhf_lab.runs.run_directory import End, RunDirectory
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import Stop

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlhf_lab.experiment.outputs import CHECKPOINTS
-from rlhf_lab.runs.atomic_folder import (
+from rlhf_lab.runs.disk import (
     CorruptFolder,
     atomic_file,
     atomic_folder,

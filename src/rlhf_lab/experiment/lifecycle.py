@@ -34,8 +34,7 @@ from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
-from rlhf_lab.runs.run_directory import End, RunDirectory
-from rlhf_lab.runs.run_lock import run_lock
+from rlhf_lab.runs.run_directory import End, RunDirectory, run_lock
 from rlhf_lab.runs.signals import Stop, listening
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Weights

@@ -14,19 +14,16 @@ from typing_extensions import TypedDict
 
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.runs.atomic_folder import remove_drafts
-from rlhf_lab.runs.disk import save_file
+from rlhf_lab.runs.disk import remove_drafts, save_file
 from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, ROLLOUTS, SCHEDULE, TIMELINE, VALIDATION
-from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.jsonl import JsonlFile, JsonlTracker, read_rows
 from rlhf_lab.runs.live.progress import TRAIN
 from rlhf_lab.runs.reading import checked
 from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.runs.saved_tensors import WEIGHTS, write_version
 from rlhf_lab.runs.schema import Amount
 from rlhf_lab.runs.trackers.console import Bar, Console
-from rlhf_lab.runs.trackers.identity import TrackedRun
-from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker
-from rlhf_lab.runs.trackers.mirrors import ShowsSamples, open_mirrors
+from rlhf_lab.runs.trackers.mirrors import ShowsSamples, TrackedRun, open_mirrors
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.hooks import Hooks
 from rlhf_lab.types.data import Batch, Metrics, Weights

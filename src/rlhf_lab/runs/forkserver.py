@@ -25,7 +25,7 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.child_side import GROUP_SIGNALS, ignore_group_signals, reset_group_signals
+from rlhf_lab.runs.child import GROUP_SIGNALS, ignore_group_signals, reset_group_signals
 from rlhf_lab.types.errors import UserError
 
 METHOD = "forkserver"

@@ -219,3 +219,16 @@ def error_of(manifest: Mapping[str, Any]) -> str:
     # Notes may follow the error, which follows the last line of code.
     last_code = max((place for place, line in enumerate(lines) if line.startswith(" ")), default=-1)
     return next((line.strip() for line in lines[last_code + 1 :] if line.strip()), "")
+
+
+def precision_in(manifest: Mapping[str, Any]) -> str:
+    """Devices and types of numbers that a run was last started with, in a few words; "" if they are
+    unknown. Sizes of passes decide no more than the order of sums, and are left out."""
+    parts = manifest.get("precision")
+    named = parts.items() if isinstance(parts, Mapping) else ()
+    return ", ".join(precision_text(name, part) for name, part in named if part)
+
+
+def precision_text(name: str, part: Mapping[str, Any]) -> str:
+    tf32 = " with tf32" if part.get("tf32") else ""
+    return f"{name} {part.get('dtype')} on {part.get('device')}{tf32}"

@@ -15,8 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlhf_lab.runs.atomic_folder import atomic_file, atomic_write, remove_drafts
-from rlhf_lab.runs.disk import save_file
+from rlhf_lab.runs.disk import atomic_file, atomic_write, remove_drafts, save_file
 from rlhf_lab.runs.reading import Unreadable, file_size, read_json
 from rlhf_lab.types.data import Adapters, Weights
 

@@ -6,6 +6,7 @@ that needs a key checks rows with a type of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, Required
@@ -13,6 +14,7 @@ from typing import Annotated, Any, NotRequired, Required
 from pydantic import BeforeValidator, Field
 from typing_extensions import TypedDict
 
+from rlhf_lab.runs.reading import read_json
 from rlhf_lab.types.samples import OFFLINE
 
 
@@ -161,3 +163,28 @@ KINDS: dict[str, Any] = {
 def kind_of(path: Path) -> Any:
     """The type of a file's rows, by the file's name; None for files that are not of a run."""
     return next((kind for name, kind in KINDS.items() if fnmatchcase(path.name, name)), None)
+
+
+HARNESS = "evaluations"
+PATTERN = "harness*.json"
+
+
+class HarnessResult(TypedDict):
+    """Results of some tasks. version: of the policy. limit: most examples of a task. lm_eval:
+    version of the harness. tasks: scores by task, `NAME_stderr` being the standard error of NAME.
+    examples: how many each task had. fewshot: solved examples before each question."""
+
+    version: Count
+    seed: int
+    limit: Count
+    lm_eval: str
+    tasks: dict[str, dict[str, float]]
+    examples: dict[str, Count]
+    fewshot: dict[str, int]
+
+
+def read_harness(run: Path) -> Iterator[tuple[str, HarnessResult]]:
+    """Label and results of every evaluation by the harness. Raises Unreadable."""
+    for path in sorted((run / HARNESS).glob(PATTERN)):
+        label = path.stem.removeprefix("harness").removeprefix("-")
+        yield label, read_json(path, HarnessResult)

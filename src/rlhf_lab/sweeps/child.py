@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.child_side import when_ended
+from rlhf_lab.runs.child import when_ended
 
 # The module of the console script; a job is what a person would type.
 DOOR = "rlhf_lab.cli.main"

@@ -7,11 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rlhf_lab.runs.live.lines import mean_lag, run_line
+from rlhf_lab.runs.live.files import RoundRow
+from rlhf_lab.runs.live.lines import (
+    count_text,
+    mean_lag,
+    number_text,
+    run_line,
+    seconds_text,
+    share_text,
+)
 from rlhf_lab.runs.live.progress import TRAIN
-from rlhf_lab.runs.live.rows import Row
 from rlhf_lab.runs.live.state import LiveState, RunFollower
-from rlhf_lab.runs.live.texts import count_text, number_text, seconds_text, share_text
 from rlhf_lab.runs.trackers.console import counted
 
 SHOWN_FIRST = (
@@ -69,7 +75,7 @@ def row_of_run(
     return JobRow(name, state, rounds, share, live.elapsed, predicted, live)
 
 
-def len_done(rows: Sequence[Row]) -> int:
+def len_done(rows: Sequence[RoundRow]) -> int:
     return rows[-1].step + 1 if rows else 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from rlhf_lab.runs.atomic_folder import ENTRY
+from rlhf_lab.runs.disk import ENTRY
 from rlhf_lab.runs.live.state import RunFollower
 from rlhf_lab.sweeps.job import Job, last_line, state_of
 from rlhf_lab.sweeps.job_rows import ENDED, JobRow, row_of_run, seconds_left

@@ -12,9 +12,8 @@ import rich.console
 from rich.live import Live
 from rich.table import Table
 
-from rlhf_lab.runs.live.lines import Pace
-from rlhf_lab.runs.live.texts import seconds_text
-from rlhf_lab.runs.trackers.fitted_table import fitted_table
+from rlhf_lab.runs.live.lines import Pace, seconds_text
+from rlhf_lab.runs.trackers.console import fitted_table
 from rlhf_lab.sweeps.job_rows import (
     COLUMNS,
     LEAST_NEEDED,

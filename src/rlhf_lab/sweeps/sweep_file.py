@@ -11,7 +11,7 @@ from typing import Any, Required
 
 from typing_extensions import TypedDict
 
-from rlhf_lab.runs.atomic_folder import atomic_write
+from rlhf_lab.runs.disk import atomic_write
 from rlhf_lab.runs.folder import MANIFEST, now
 from rlhf_lab.runs.locks import locked
 from rlhf_lab.runs.reading import Unreadable, checked, read_json

@@ -8,7 +8,7 @@ import re
 import threading
 from typing import Any
 
-from rlhf_lab.runs.foreign.boundary import call
+from rlhf_lab.runs.foreign import call
 
 NUMBER = r"(?:(?:\d{1,3}(?:,\d{3})+|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30})(?!\d)"
 SIGNED = rf"[-+]?{NUMBER}"

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.atomic_folder import atomic_write, discard
+from rlhf_lab.runs.disk import atomic_write, discard
 from rlhf_lab.runs.reading import content
 from rlhf_lab.types.errors import UserError
 

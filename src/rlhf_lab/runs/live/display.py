@@ -7,25 +7,63 @@ read. It changes nothing that is computed.
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import rich.console
+from rich.jupyter import JUPYTER_HTML_FORMAT
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 
-from rlhf_lab.runs.live.cell import CellScreen
-from rlhf_lab.runs.live.lines import Pace, run_line, stage_line
+from rlhf_lab.runs.live.lines import Pace, bars_for, run_line, stage_line
 from rlhf_lab.runs.live.panels import BAR_WIDTH, one_line, render
 from rlhf_lab.runs.live.progress import PROGRESS, TRAIN, Activity, Progress, write_progress
 from rlhf_lab.runs.live.state import RunFollower
-from rlhf_lab.runs.live.texts import bars_for
 from rlhf_lab.types.data import Clock
+
+
+class CellScreen:
+    """Has what is used of rich's Live. width: of the output, in characters."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._handle: Any = None
+
+    def __enter__(self) -> CellScreen:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The last picture stays in the cell."""
+
+    def update(self, picture: rich.console.RenderableType, refresh: bool) -> None:
+        """Replace the output. refresh: at once, as is done in any case."""
+        # IPython is there where this is called, and has no types.
+        display: Any = import_module("IPython.display").display
+        forms = self._forms(picture)
+        if self._handle is None:
+            self._handle = display(forms, raw=True, display_id=True)
+        else:
+            self._handle.update(forms, raw=True)
+
+    def _forms(self, picture: rich.console.RenderableType) -> dict[str, str]:
+        """The picture as HTML and, for readers of the saved notebook, as text."""
+        paper = rich.console.Console(
+            record=True, file=io.StringIO(), width=self._width, force_jupyter=False, highlight=False
+        )
+        paper.print(picture)
+        return {
+            "text/plain": paper.export_text(clear=False),
+            "text/html": paper.export_html(code_format=JUPYTER_HTML_FORMAT, inline_styles=True),
+        }
+
 
 # Drawing takes time from the run that is being measured.
 DRAW_SECONDS = 1.0

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rlhf_lab.runs.atomic_folder import atomic_write
+from rlhf_lab.runs.disk import atomic_write
 from rlhf_lab.runs.reading import MEBIBYTE, Unreadable, read_json
 from rlhf_lab.runs.schema import Amount, Count
 from rlhf_lab.types.data import Clock

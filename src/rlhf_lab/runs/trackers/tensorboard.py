@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.runs.jsonl import leaves
 from rlhf_lab.runs.rollouts import RolloutSample
-from rlhf_lab.runs.trackers.jsonl import leaves
 from rlhf_lab.runs.trackers.wandb import SAMPLES, UPDATES
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError

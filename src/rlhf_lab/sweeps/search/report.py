@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from rlhf_lab.runs.atomic_folder import atomic_write
+from rlhf_lab.runs.disk import atomic_write
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.search.final_test import pair_metrics
 from rlhf_lab.sweeps.search.markdown import as_markdown, summary_lines

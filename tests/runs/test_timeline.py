@@ -14,10 +14,15 @@ from rlhf_lab.cli.timeline_picture import figure
 from rlhf_lab.rollout.cluster.choices import WeightUpdate
 from rlhf_lab.rollout.cluster.simulate import Simulation
 from rlhf_lab.runs.jsonl import write_rows
-from rlhf_lab.runs.timeline import VIRTUAL_SECONDS, LaneSpan, idle_shares, paused_shares
-from rlhf_lab.runs.timeline_colours import PAUSED_LABEL
+from rlhf_lab.runs.timeline import (
+    VIRTUAL_SECONDS,
+    LaneSpan,
+    idle_shares,
+    paused_shares,
+    read_virtual_spans,
+)
+from rlhf_lab.runs.timeline_svg import PAUSED_LABEL
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.virtual_timeline import read_virtual_spans
 from tests.support.virtual_files import CLUSTER, simulated, write_files
 
 

@@ -12,8 +12,7 @@ import pytest
 from rlhf_lab.cli.sync import COMMAND
 from rlhf_lab.runs.folder import evals
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.wandb import STEP
-from rlhf_lab.runs.trackers.wandb_report import FRONTIER, LINES, paper_report
+from rlhf_lab.runs.trackers.wandb import FRONTIER, LINES, STEP, paper_report
 from rlhf_lab.types.errors import UserError
 from tests.conftest import Finished
 
@@ -43,7 +42,7 @@ def test_the_page_of_the_report_is_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = SimpleNamespace(save=lambda draft: None, url="https://example.org/me/p/reports/x")
-    monkeypatch.setattr("rlhf_lab.runs.trackers.wandb_report.paper_report", lambda *_: saved)
+    monkeypatch.setattr("rlhf_lab.runs.trackers.wandb.paper_report", lambda *_: saved)
     assert COMMAND.run(["--report", "me/p"], Console(quiet=False)) == 0
     assert "report: https://example.org/me/p/reports/x" in capsys.readouterr().out
 
@@ -59,7 +58,7 @@ def test_what_fails_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) ->
         raise Exception("not logged in to W&B")
 
     monkeypatch.setattr(
-        "rlhf_lab.runs.trackers.wandb_report.paper_report", lambda *_: SimpleNamespace(save=refuse)
+        "rlhf_lab.runs.trackers.wandb.paper_report", lambda *_: SimpleNamespace(save=refuse)
     )
     with pytest.raises(UserError, match="not logged in to W&B: run `wandb login`"):
         COMMAND.run(["--report", "me/p"], Console(quiet=True))
