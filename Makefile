@@ -236,8 +236,7 @@ digests: $(INSTALLED)  ## write TABLE with digests of short runs of every algori
 	$(BIN)/python -m tests.support.run_digests $(TABLE)
 
 docs: $(INSTALLED)  ## write docs/config.md from the schema, and the table of docs/coming_from.md
-	$(BIN)/python -m rlhf_lab.cli.config_reference > docs/config.md
-	$(BIN)/python -m rlhf_lab.cli.coming_from docs/coming_from.md
+	$(BIN)/python -m rlhf_lab.cli.reference_pages docs
 
 docs-site: $(VENV)/.docs  ## build the documentation as a site, into site/ (a minute): warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml

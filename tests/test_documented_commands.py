@@ -261,7 +261,7 @@ def require_composable(words: Sequence[str]) -> None:
         assert run_command(name, arguments) == 0
     elif isinstance(command, OptionsCommand):
         require_parsable(command, arguments)
-    elif command is sweep.COMMAND:
+    elif command is sweep.SWEEP:
         require_a_named_sweep([word for word in arguments if word not in LEFT_OUT])
     elif MULTIRUN & set(arguments):
         require_a_sweep(arguments, overrides)
@@ -292,16 +292,16 @@ def require_a_run(name: str, arguments: Sequence[str], overrides: Sequence[str])
 def require_parsable(command: OptionsCommand, arguments: Sequence[str]) -> None:
     """A command's own options; of `launch`, the run that it would start, and of `plan`, what it is
     about, too."""
-    if command is plan.COMMAND:
+    if command is plan.PLAN:
         first = [word for word in arguments if not word.startswith("--")][:1]
-        assert "--gpu" in arguments or not any("=" in word for word in first), plan.COMMAND.line
+        assert "--gpu" in arguments or not any("=" in word for word in first), plan.PLAN.line
     if LEFT_OUT & set(arguments):
         listed = set(re.findall(r"--[\w-]+", command.help()))
         assert {word for word in arguments if word.startswith("--")} <= listed
         return
     options = command.parser().parse_intermixed_args(arguments)
-    if command is launch.COMMAND:
-        layout, shared = launch.read(options.words)
+    if command is launch.LAUNCH:
+        layout, shared = launch.layout_and_overrides(options.words)
         chosen = launch.with_engine(shared, layout.trainers)
         refuse_none([*chosen, "generator=vllm_server"], layout.trainers)
 

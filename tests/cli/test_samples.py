@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.cli.samples import Choice, sample_lines
-from rlhf_lab.cli.token_table import token_lines
+from rlhf_lab.cli.samples import Choice, sample_lines, token_lines
 from rlhf_lab.runs.folder import MANIFEST, ROLLOUTS
 from rlhf_lab.types.errors import UserError
 from tests.support.examples import call

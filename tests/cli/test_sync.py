@@ -59,7 +59,7 @@ def write_no_file_of_wandb(folder: Path, state: str) -> None:
 
 
 def call(*arguments: str | Path) -> int:
-    return sync.COMMAND.run([str(argument) for argument in arguments], Console(quiet=False))
+    return sync.SYNC.run([str(argument) for argument in arguments], Console(quiet=False))
 
 
 # Three files by wandb itself, and two sendings by its own command.

@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.cli.watch import COMMAND
+from rlhf_lab.cli.watch import WATCH, open_source
 from rlhf_lab.cli.watch_server import MOST_POINTS, PAGE, Server, curves, server_of
-from rlhf_lab.cli.watch_source import open_source
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.jsonl import JsonlTracker
 from rlhf_lab.runs.live.files import RowFile
@@ -33,7 +32,7 @@ QUIET = Console(quiet=True)
 
 
 def run(*arguments: object) -> int:
-    return COMMAND.run([str(argument) for argument in arguments], QUIET)
+    return WATCH.run([str(argument) for argument in arguments], QUIET)
 
 
 def write_sweep(folder: Path, *jobs: str) -> Path:
@@ -317,8 +316,8 @@ def test_the_script_of_the_page_names_only_what_the_state_has(tmp_path: Path) ->
 def test_watching_loads_no_torch(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", rounds=2)
     program = (
-        "import sys; from rlhf_lab.cli.watch import COMMAND, open_source\n"
-        f"COMMAND.run([{str(folder)!r}, '--once'])\n"
+        "import sys; from rlhf_lab.cli.watch import WATCH, open_source\n"
+        f"WATCH.run([{str(folder)!r}, '--once'])\n"
         "import rlhf_lab.cli.watch_server\n"
         "print(sorted({'torch', 'transformers', 'hydra'} & sys.modules.keys()))"
     )

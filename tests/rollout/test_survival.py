@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.cli.endings import INTERRUPTED, REQUEUE
+from rlhf_lab.cli.exit_codes import INTERRUPTED, REQUEUE
 from rlhf_lab.experiment import build, build_rollout, lifecycle
 from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.models.causal_lm import load_policy

@@ -19,7 +19,7 @@ from multiprocessing import active_children, current_process, parent_process
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.cli import endings, main
+from rlhf_lab.cli import exit_codes, main
 from rlhf_lab.experiment import build_rollout, lifecycle
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rollout.pipeline import Pipeline
@@ -66,9 +66,9 @@ def train(config: Config, facts: Mapping[str, Any], moment: Moment | None = None
     try:
         lifecycle.train(config, Console(quiet=True), facts)
     except StopRequested:
-        sys.exit(endings.REQUEUE)
+        sys.exit(exit_codes.REQUEUE)
     except KeyboardInterrupt:
-        sys.exit(endings.INTERRUPTED)
+        sys.exit(exit_codes.INTERRUPTED)
     except BaseException:
         traceback.print_exc()
         sys.exit(1)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from rlhf_lab.cli import runs, timeline, timeline_page
+from rlhf_lab.cli import runs, timeline
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.cli.samples import Choice, sample_lines
 from rlhf_lab.cli.sync import outboxes
@@ -188,7 +188,7 @@ def listed(folder: Path) -> None:
     """`rlhf-lab runs`: the good run is there, whatever became of the other."""
     states = {run.name: run.state for run in list_runs(folder)}
     assert states["seed=2"] == "finished", states
-    runs.COMMAND.run([str(folder)], SILENT)
+    runs.RUNS.run([str(folder)], SILENT)
 
 
 def tabled(folder: Path) -> None:
@@ -224,7 +224,7 @@ def watched(folder: Path) -> None:
 
 def drawn(folder: Path) -> None:
     found = timeline.drawable_spans(folder)
-    timeline_page.html(found, timeline.heading("run", found))
+    timeline.html(found, timeline.heading("run", found))
     read_virtual_spans(folder)
 
 

@@ -177,7 +177,7 @@ def test_every_command_of_a_printed_script_composes(
 ) -> None:
     """With the hosts and ports that bash fills in."""
     words = [f"layout={layout}", "engine=fsdp", "model=nano_s", "task=tldr_nano", "mode=async"]
-    assert launch.COMMAND.run([*words, "--slurm"], Console(quiet=True)) == 0
+    assert launch.LAUNCH.run([*words, "--slurm"], Console(quiet=True)) == 0
     generators = parsed(layout).generators
     _, errors, steps = script_run(tmp_path, capsys.readouterr().out, 1 + generators, {"trainer": 0})
     names = ["train" if "torchrun" in step else "serve" for step in steps]
@@ -226,4 +226,4 @@ def test_steps_run_in_the_container_and_are_bound_to_no_core(tmp_path: Path) -> 
 )
 def test_wishes_that_go_nowhere_are_refused(words: Sequence[str], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
-        launch.COMMAND.run(["layout=1x1:1+0", *words], Console(quiet=True))
+        launch.LAUNCH.run(["layout=1x1:1+0", *words], Console(quiet=True))

@@ -219,7 +219,7 @@ def launched(words: list[str], check: Callable[..., None]) -> int:
     """What the command returns. check: refuses configs, in place of composing them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "require_startable", check)
-        return launch.COMMAND.run(words, Console(quiet=True))
+        return launch.LAUNCH.run(words, Console(quiet=True))
 
 
 def nothing(_: object, __: int, here: bool) -> None:
@@ -278,7 +278,7 @@ def test_what_launch_prints_is_composed_with_its_servers(
 ) -> None:
     """Neither vLLM nor a GPU nor a server is there: a login node has none of them."""
     words = [f"layout={layout}", "engine=deepspeed", "model=nano_s", "task=tldr_nano"]
-    assert launch.COMMAND.run([*words, "--slurm"], Console(quiet=True)) == 0
+    assert launch.LAUNCH.run([*words, "--slurm"], Console(quiet=True)) == 0
     assert "srun" in capsys.readouterr().out
 
 

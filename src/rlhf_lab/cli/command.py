@@ -11,10 +11,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
-from rlhf_lab.cli.arguments import is_option, without_flag
-from rlhf_lab.cli.start_folder import enter_start_folder
+from rlhf_lab.cli.arguments import enter_start_folder, is_option, without_flag
 from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.experiment.run_products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
@@ -45,7 +44,8 @@ class Command:
     """One command, as `rlhf-lab --help` lists it.
 
     example: its arguments in an example. usage: its arguments in general. is_distributed: several
-    processes, started by torchrun, can run it together.
+    processes, started by torchrun, can run it together. completes: what its words are, for Tab:
+    folders, keys, or a layout and overrides.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Command:
     example: str
     usage: str = OVERRIDES
     is_distributed: bool = False
+    completes: Literal["", "folders", "keys", "layout"] = ""
 
     def help(self) -> str:
         """What `rlhf-lab NAME --help` prints."""

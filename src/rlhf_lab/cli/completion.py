@@ -1,12 +1,205 @@
-"""`rlhf-lab completion SHELL`: the script by which a shell completes commands, keys and options."""
+"""`rlhf-lab completion SHELL`: the script by which a shell completes commands, keys and options,
+and what the last word of a command line can become.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
+import json
+import os
+import re
 import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 
-from rlhf_lab.cli.command import OptionsCommand
+import rlhf_lab
+from rlhf_lab.cli.command import Command, HydraCommand, OptionsCommand
+from rlhf_lab.experiment.named_models import GROUP
+from rlhf_lab.experiment.registry import group_options
+from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.trackers.console import Console
+
+BOOLEANS = ("true", "false")
+
+
+@dataclass(frozen=True)
+class KeyChoices:
+    """A key, the option of its group that has it ("": every one), and its values where they are a
+    choice."""
+
+    name: str
+    option: str
+    values: tuple[str, ...]
+
+
+def known_keys() -> list[KeyChoices]:
+    """Every key, from the user's cache where that is of these sources."""
+    path = cache_file()
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        rows = list(rows_of_schema())
+        # A home that cannot be written to only makes the next Tab slower.
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_suffix(f".{os.getpid()}")
+            draft.write_text(json.dumps(rows), encoding="utf-8")
+            draft.replace(path)
+    return [KeyChoices(name, option, tuple(values)) for name, option, values in rows]
+
+
+def cache_file() -> Path:
+    """Named after the sizes and times of the sources, which a new version or an edit changes."""
+    package = Path(rlhf_lab.__file__).parent
+    state = [
+        (str(path), found.st_size, found.st_mtime_ns)
+        for path in sorted(package.rglob("*.py"))
+        for found in [path.stat()]
+    ]
+    digest = hashlib.sha256(repr(state).encode()).hexdigest()[:16]
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "rlhf_lab" / f"keys-{digest}.json"
+
+
+def rows_of_schema() -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    from rlhf_lab.experiment import keys
+
+    for key in keys.all_keys():
+        values: tuple[str, ...] = ()
+        if key.kind == "choice":
+            values = tuple(key.allowed.split(", "))
+        elif key.kind == "bool":
+            values = BOOLEANS
+        yield key.name, key.option, values
+        for mount, group in keys.MOUNTS.items():
+            if key.group == group:
+                yield mount + key.name.removeprefix(group), key.option, values
+
+
+FLAGS = ("--help", "--version", "--cfg", "--config-dir", "--config-name", "--multirun", "-m")
+CFG = ("job", "hydra", "all")
+# Groups that are composed at a second node too.
+SECOND = {"model@proxy": "model", "reward@judge": "reward"}
+# Where a checkout has its sweeps, and where an installed package has them.
+SWEEPS = Path(__file__).parents[1] / "sweeps" / "files"
+SIGNS = re.compile(r"[+~]*")
+
+
+def candidates(words: Sequence[str], commands: Mapping[str, Command]) -> list[str]:
+    """What the last word can become, sorted. words: those after `rlhf-lab`."""
+    *before, current = words or [""]
+    found: Iterable[str] = (*commands, "help", "--help", "--version")
+    if before:
+        command = commands.get(before[0])
+        found = commands if before[0] == "help" else ()
+        if isinstance(command, OptionsCommand):
+            found = words_of_options(command, current)
+        elif isinstance(command, HydraCommand):
+            found = words_of_hydra(command, before, current)
+    return sorted({word for word in found if word.startswith(current)})
+
+
+def words_of_options(command: OptionsCommand, current: str) -> Iterator[str]:
+    """Flags and choices of a command with options of its own, and what its other words are."""
+    if command.completes == "keys":
+        yield from (name.removesuffix("=") for name in names(()))
+    elif command.completes == "folders":
+        yield from folders(current)
+    elif command.completes == "layout":
+        yield "layout="
+        yield from overrides((), current)
+    for action in command.parser()._actions:
+        yield from (action.option_strings if current.startswith("-") else action.choices or ())
+
+
+def words_of_hydra(command: HydraCommand, before: Sequence[str], current: str) -> Iterator[str]:
+    """Flags, overrides, sweeps and runs."""
+    previous = before[-1]
+    if previous in ("--config-name", "-cn"):
+        yield from sweeps(before)
+    elif previous in ("--config-dir", "-cd"):
+        yield from folders(current)
+    elif previous in ("--cfg", "-c"):
+        yield from CFG
+    elif current.startswith("-"):
+        yield from FLAGS
+    else:
+        if command.of_run is not None:
+            yield from folders(current)
+        yield from overrides(before, current)
+
+
+def sweeps(before: Sequence[str]) -> Iterator[str]:
+    """The configs in the folder that was named, or those of the project."""
+    pairs = pairwise(before)
+    named = [Path(value) for flag, value in pairs if flag in ("--config-dir", "-cd")]
+    for folder in named or [SWEEPS]:
+        yield from (path.stem for path in folder.glob("*.yaml"))
+
+
+def folders(current: str) -> Iterator[str]:
+    """Folders that a path can become; those that are no runs with a slash, to go on."""
+    start, slash, _ = current.rpartition("/")
+    above = Path(start + slash or ".")
+    for path in above.iterdir() if above.is_dir() else ():
+        if path.is_dir() and not path.name.startswith("."):
+            yield f"{start}{slash}{path.name}{'' if (path / MANIFEST).is_file() else '/'}"
+
+
+def overrides(before: Sequence[str], current: str) -> Iterator[str]:
+    """Overrides: names first, and after = the options of a group or the values of a key."""
+    signs = SIGNS.match(current)
+    sign = signs[0] if signs else ""
+    key, equals, value = current.removeprefix(sign).partition("=")
+    if not equals:
+        every = (name for name in names(before) if name != key)
+        yield from (f"{sign}{name}" for name in every if "." in key or not is_key(name))
+        return
+    # Of a sweep over several values, the last one is completed.
+    several, comma, last = value.rpartition(",")
+    for one in (*values_of(key), *model_folders(key, last)):
+        yield f"{sign}{key}={several}{comma}{one}"
+
+
+def model_folders(key: str, value: str) -> Iterator[str]:
+    """Folders that a model may be in, once a path is begun."""
+    if SECOND.get(key, key) == GROUP and "/" in value:
+        yield from folders(value)
+
+
+def is_key(name: str) -> bool:
+    return "." in name.removesuffix(".")
+
+
+def names(before: Sequence[str]) -> Iterator[str]:
+    """Groups with =, nodes with a dot, and keys with =, of the options that were chosen."""
+    chosen = dict(word.split("=", 1) for word in before if "=" in word)
+    every = known_keys()
+    of_option: dict[str, set[str]] = {}
+    for key in every:
+        of_option.setdefault(key.name.partition(".")[0], set()).add(key.option)
+    yield from (f"{group}=" for group in (*group_options(), *SECOND))
+    for key in every:
+        node, dot, _ = key.name.partition(".")
+        option = chosen.get(node, "")
+        if option in of_option[node] and key.option not in ("", option):
+            continue
+        yield f"{key.name}="
+        if dot:
+            yield f"{node}."
+
+
+def values_of(name: str) -> Iterator[str]:
+    """Options of a group, or values of a key that is a choice."""
+    yield from group_options().get(SECOND.get(name, name), ())
+    for key in known_keys():
+        if key.name == name:
+            yield from key.values
+
 
 # Each asks `rlhf-lab __complete WORD ...`, which prints what the last word can become.
 BASH = r"""
@@ -62,7 +255,7 @@ def show(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-COMMAND = OptionsCommand(
+COMPLETION = OptionsCommand(
     "completion",
     "a script for Tab in bash, zsh or fish: source <(rlhf-lab completion bash)",
     "bash",

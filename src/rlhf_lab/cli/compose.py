@@ -27,7 +27,7 @@ from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.cli.command import MULTIRUN, screen
-from rlhf_lab.cli.endings import refusals
+from rlhf_lab.cli.exit_codes import refusals
 from rlhf_lab.experiment.checks import (
     check,
     check_stage,

@@ -17,6 +17,7 @@ from rlhf_lab.types.errors import UserError
 if TYPE_CHECKING:
     from rlhf_lab.experiment.keys import Key, Option
 
+
 WIDTH = 88
 
 
@@ -128,11 +129,12 @@ def about_node(group: str, titles: Sequence[str]) -> Iterator[str]:
             yield f"  {key.name} ({key.default}): {key.about}"
 
 
-COMMAND = OptionsCommand(
+EXPLAIN = OptionsCommand(
     "explain",
     "what a key of the config is: type, default, range, description, source",
     "mode.max_staleness",
     usage="KEY [plugins=[my_module]]",
+    completes="keys",
     add_options=add_options,
     action=show,
 )

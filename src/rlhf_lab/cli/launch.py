@@ -1,5 +1,6 @@
 """`rlhf-lab launch`: the commands of a run over several devices and nodes, printed, as a Slurm
-script, or run on this machine."""
+script, or run on this machine; and `rlhf-lab serve`, the vLLM server that they start.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.cli.command import HydraCommand, OptionsCommand
 from rlhf_lab.experiment.layout import Layout, parsed
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.runs.trackers.console import Console
@@ -28,6 +29,28 @@ from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+
+def serve(cfg: DictConfig) -> None:
+    """Become the server of runs with this config, until it is stopped."""
+    from rlhf_lab.cli.compose import checked
+
+    config, console = checked(cfg)
+    from rlhf_lab.experiment.build_rollout import build_server
+
+    command = build_server(config)
+    console.print(f"starting {' '.join(command.words)}")
+    sys.stdout.flush()
+    os.execve(command.words[0], command.words, os.environ | command.variables)
+
+
+SERVE = HydraCommand(
+    "serve",
+    "a vLLM server for runs on any host",
+    "generator=vllm_server generator.port=8100 model=pythia_410m",
+    job=serve,
+)
+
 
 PORTS = Ports(29500, 8100)
 # The engine of several trainers that needs no package beside PyTorch.
@@ -62,11 +85,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument_group("key=value ...", "overrides of the run, as for `rlhf-lab train`")
 
 
-def read(words: Sequence[str]) -> tuple[Layout, list[str]]:
+def layout_and_overrides(words: Sequence[str]) -> tuple[Layout, list[str]]:
     """The layout, and the overrides beside it."""
     layouts = [word.removeprefix("layout=") for word in words if word.startswith("layout=")]
     if len(layouts) != 1:
-        raise UserError(f"pass one layout, such as layout=1x8:7+1: {COMMAND.line}")
+        raise UserError(f"pass one layout, such as layout=1x8:7+1: {LAUNCH.line}")
     return parsed(layouts[0]), [word for word in words if not word.startswith("layout=")]
 
 
@@ -150,7 +173,7 @@ def require_all(found: Sequence[Command], num_trainers: int) -> None:
 
 def launch(options: argparse.Namespace, console: Console) -> int:
     """Print or run the commands of a run. Returns 0, or the exit code of what was run."""
-    layout, overrides = read(options.words)
+    layout, overrides = layout_and_overrides(options.words)
     ports, slurm = ports_of(options), slurm_wishes(options)
     hosts = [] if options.slurm else torchrun.hosts_of(layout, options.hosts)
     overrides = with_engine(overrides, layout.trainers)
@@ -194,7 +217,7 @@ def run_here(
     return local.run(commands, Path("runs") / f"launch-{wishes.run_id}", console)
 
 
-COMMAND = OptionsCommand(
+LAUNCH = OptionsCommand(
     "launch",
     "the commands of a run over devices and nodes",
     "layout=1x8:7+1 algo=grpo mode=async",
@@ -203,6 +226,7 @@ COMMAND = OptionsCommand(
         "[--server-port N] [--cpu] [--mps] [--share] [--cpus-per-task N] [--mem SIZE] "
         "[--container-image IMAGE] [--container-mounts A:B,C:D] [key=value ...]"
     ),
+    completes="layout",
     add_options=add_options,
     action=launch,
 )

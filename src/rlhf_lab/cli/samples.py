@@ -1,4 +1,6 @@
-"""`rlhf-lab samples`: texts that a run was trained on, with reward, version and lag."""
+"""`rlhf-lab samples`: texts that a run was trained on, with reward, version and lag; with --tokens
+each token.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,54 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 from rlhf_lab.cli.command import OptionsCommand
-from rlhf_lab.cli.token_table import token_lines
 from rlhf_lab.runs.folder import ROLLOUTS, manifest_path
 from rlhf_lab.runs.rollouts import RolloutSample, read_rollouts
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import OFFLINE, POLICY, lag_in_rounds
+
+MISSING = "-"
+TOKEN_COLUMNS = ("place", "writer", "log-prob", "version", "lag", "token")
+TOKEN_LINE = "{:>6}  {:<11}  {:>8}  {:>7}  {:>3}  {}"
+
+
+def token_lines(sample: RolloutSample, width: int) -> Iterator[str]:
+    """A line for each token behind the prompt, its place from 0: who wrote it, and of the policy's
+    the log-prob, the version that wrote it, and its lag in rounds. Raises UserError for a sample
+    that was kept without tokens."""
+    if not sample.turns or any("token_texts" not in turn for turn in sample.turns):
+        raise UserError(
+            f"--tokens: {sample.uid} of round {sample.round} was kept without tokens, by an "
+            f"earlier version: {ROLLOUTS} of a new run has them"
+        )
+    yield TOKEN_LINE.format(*TOKEN_COLUMNS)
+    cells = (one for turn in sample.turns for one in token_cells(turn, sample.round))
+    for place, one in enumerate(cells):
+        yield TOKEN_LINE.format(place, *one)[:width]
+
+
+def token_cells(turn: Mapping[str, Any], round_: int) -> Iterator[tuple[object, ...]]:
+    """The cells of each token of a text: writer, log-prob, version, lag and the token, quoted."""
+    writer, texts = turn["writer"], [quoted(text) for text in turn["token_texts"]]
+    if writer != POLICY:
+        for text in texts:
+            yield writer, MISSING, MISSING, MISSING, text
+        return
+    versions = turn.get("versions") or repeat(turn.get("version"), len(texts))
+    for text, logp, version in zip(texts, turn["logps"], versions, strict=True):
+        lag = MISSING if version == OFFLINE else lag_in_rounds(round_, version)
+        yield writer, MISSING if logp is None else f"{logp:.4f}", version, lag, text
+
+
+def quoted(text: str) -> str:
+    """The text in quotes, with what a terminal obeys or does not show as escapes."""
+    return repr(text)
+
 
 INDENT = "  "
 ORDERS: Mapping[str, Callable[[RolloutSample], float]] = {
@@ -146,11 +188,12 @@ def show(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-COMMAND = OptionsCommand(
+SAMPLES = OptionsCommand(
     "samples",
     "print samples that a run was trained on, with reward, version and lag",
     "runs/RUN --round 8",
     usage="RUN [--round R] [--contains TEXT] [--sort reward] [--first N | --last N] [--tokens]",
+    completes="folders",
     add_options=add_options,
     action=show,
 )

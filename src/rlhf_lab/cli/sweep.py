@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from rlhf_lab.cli import train
 from rlhf_lab.cli.command import HydraCommand
-from rlhf_lab.cli.endings import BAD_INPUT
+from rlhf_lab.cli.exit_codes import BAD_INPUT
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.shipped import questions, sweep_file
 
@@ -58,11 +58,11 @@ def long_names(overrides: Sequence[str]) -> Iterator[str]:
         yield f"hydra.sweeper.{text}" if is_short else text
 
 
-COMMAND = SweepCommand(
+SWEEP = SweepCommand(
     "sweep",
     "run or go on with a sweep, by its name or by the path of its file",
     "staleness_nano launcher=joblib dry=true",
     usage="NAME|PATH.yaml [dry=true] [rerun=failed] [extend=true] [key=value ...]",
-    job=train.job,
-    job_command=train.COMMAND.name,
+    job=train.train,
+    job_command=train.TRAIN.name,
 )

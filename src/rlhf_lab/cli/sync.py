@@ -121,11 +121,12 @@ def listed(text: str, names: Sequence[str]) -> str:
     return f"{text} ({', '.join(names)})" if names else text
 
 
-COMMAND = OptionsCommand(
+SYNC = OptionsCommand(
     "sync",
     "send what runs of tracker=wandb_offline wrote to Weights & Biases",
     "runs --dry",
     usage="[FOLDER|RUN ...] [--dry] [--report ENTITY/PROJECT]",
+    completes="folders",
     add_options=add_options,
     action=sync,
 )

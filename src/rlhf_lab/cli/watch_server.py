@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlhf_lab.cli.watch_source import Source, WatchedRun
+from rlhf_lab.cli.watch import Source, WatchedRun
 from rlhf_lab.runs.live.files import RoundRow
 from rlhf_lab.runs.live.lines import phase_name
 from rlhf_lab.runs.live.state import WINDOW, LiveState, RunFollower, Window

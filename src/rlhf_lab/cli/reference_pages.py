@@ -1,4 +1,4 @@
-"""docs/config.md from the schema: python -m rlhf_lab.cli.config_reference > docs/config.md"""
+"""Pages of docs/ from the schema: python -m rlhf_lab.cli.reference_pages docs"""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlhf_lab.experiment.keys import OVERLAYS, Key, options_of, sections, single_keys, summary
+from rlhf_lab.experiment.other_names import page_table
 from rlhf_lab.experiment.registry import CLASSES
 
 # Groups that are composed at a second node too.
 ALSO_AT = {"model": " (and `proxy`)", "reward": " (and `judge`)"}
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 HEAD = ("| key | type | default | allowed | description |", "|---|---|---|---|---|")
 
 
@@ -74,5 +76,19 @@ def is_current(path: Path) -> bool:
     return path.is_file() and path.read_text(encoding="utf-8") == reference()
 
 
+def with_table(page: str) -> str:
+    """docs/coming_from.md with the table between its marks."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{chr(10).join(page_table())}\n{END}{after}"
+
+
+def main(folder: Path) -> None:
+    """Write config.md, and the table of coming_from.md."""
+    (folder / "config.md").write_text(reference(), encoding="utf-8")
+    page = folder / "coming_from.md"
+    page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    main(Path(sys.argv[1]))
