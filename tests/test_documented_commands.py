@@ -39,8 +39,7 @@ from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.plugins import activate, modules_in
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.runs.kernels import RestartNeeded
-from rlhf_lab.sweeps.grid import Grid, grid_of
-from rlhf_lab.sweeps.grid_checks import check_choices, sizes
+from rlhf_lab.sweeps.grid import Grid, check_choices, grid_of, sizes
 from rlhf_lab.sweeps.launchers import slurm
 from tests.support.composed import by_hydra, composed
 from tests.support.own_parts import no_plugins

@@ -32,8 +32,7 @@ from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.timeline import read_virtual_spans
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.mirrors import sent_digests
-from rlhf_lab.sweeps.job import Job
-from rlhf_lab.sweeps.job_table import JobTable
+from rlhf_lab.sweeps.job import Job, JobTable
 from rlhf_lab.sweeps.search.runs import usage_of
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot

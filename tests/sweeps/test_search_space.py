@@ -8,10 +8,10 @@ import random
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from rlhf_lab.sweeps.search.halving import Halving, rank_trials
-from rlhf_lab.sweeps.search.mean_interval import mean_interval, quantile
+from rlhf_lab.sweeps.search.final_test import mean_interval, quantile
 from rlhf_lab.sweeps.search.options import Direction, SearchOptions, Source
 from rlhf_lab.sweeps.search.space import Dimension, grid, parse_space, to_overrides
+from rlhf_lab.sweeps.search.tuning import Halving, rank_trials
 from rlhf_lab.types.errors import UserError
 
 PARSER = OverridesParser.create()

@@ -16,15 +16,14 @@ from rlhf_lab.cli.command import HydraCommand, OptionsCommand
 from rlhf_lab.experiment.layout import Layout, parsed
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.launchers import local, torchrun
-from rlhf_lab.sweeps.launchers.addresses import Ports
+from rlhf_lab.sweeps.launchers import torchrun
 from rlhf_lab.sweeps.launchers.slurm_script import (
     GRACE_SECONDS,
     JOB_PORTS,
-    SlurmWishes,
+    SlurmRequest,
     slurm_script,
 )
-from rlhf_lab.sweeps.launchers.torchrun import Command, Wishes
+from rlhf_lab.sweeps.launchers.torchrun import NodeCommand, Ports, ResourceRequest
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def ports_of(options: argparse.Namespace) -> Ports:
     )
 
 
-def slurm_wishes(options: argparse.Namespace) -> SlurmWishes:
+def slurm_wishes(options: argparse.Namespace) -> SlurmRequest:
     """What is asked of Slurm. Raises UserError for wishes without --slurm."""
     wishes = {
         "--share": options.share,
@@ -121,7 +120,7 @@ def slurm_wishes(options: argparse.Namespace) -> SlurmWishes:
             "--mps with --container-image: the daemon would run outside of the container; start "
             "it in the image, or leave one of them out"
         )
-    return SlurmWishes(*wishes.values())
+    return SlurmRequest(*wishes.values())
 
 
 def with_engine(overrides: Sequence[str], num_trainers: int) -> list[str]:
@@ -159,7 +158,7 @@ def require_startable(overrides: Sequence[str], num_trainers: int, here: bool) -
     compose(job, overrides)
 
 
-def require_all(found: Sequence[Command], num_trainers: int) -> None:
+def require_all(found: Sequence[NodeCommand], num_trainers: int) -> None:
     """Refuse commands that would be refused where they are run. Of servers that differ in their
     port alone, the first is checked."""
     checked = set()
@@ -179,11 +178,11 @@ def launch(options: argparse.Namespace, console: Console) -> int:
     overrides = with_engine(overrides, layout.trainers)
     if options.run:
         run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-        wishes = Wishes(options.cpu, options.mps, run_id)
+        wishes = ResourceRequest(options.cpu, options.mps, run_id)
         return run_here(layout, hosts, ports, overrides, wishes, console)
     named = hosts or [f"node{number}" for number in range(layout.nodes)]
     run_id = "" if options.slurm else torchrun.run_id_of(str(layout), hosts, ports, overrides)
-    wishes = Wishes(options.cpu, options.mps, run_id)
+    wishes = ResourceRequest(options.cpu, options.mps, run_id)
     numbered = PORTS if ports.is_of_job else ports
     require_all(torchrun.commands(layout, named, numbered, overrides, wishes), layout.trainers)
     if options.slurm:
@@ -199,7 +198,7 @@ def run_here(
     hosts: Sequence[str],
     ports: Ports,
     overrides: Sequence[str],
-    wishes: Wishes,
+    wishes: ResourceRequest,
     console: Console,
 ) -> int:
     """Start every command on this machine. Returns the exit code of the trainers."""
@@ -214,7 +213,7 @@ def run_here(
     for number in range(layout.generators):
         require_free("--server-port", ports.servers + number)
     commands = torchrun.commands(layout, hosts, ports, overrides, wishes)
-    return local.run(commands, Path("runs") / f"launch-{wishes.run_id}", console)
+    return torchrun.run_here(commands, Path("runs") / f"launch-{wishes.run_id}", console)
 
 
 LAUNCH = OptionsCommand(

@@ -1,4 +1,4 @@
-"""`rlhf-lab runs`: what was run, how it ended, and how good it was, with forks below their parents."""
+"""`rlhf-lab runs`: what was run, how it ended, and how good it was; forks follow their parents."""
 
 from __future__ import annotations
 

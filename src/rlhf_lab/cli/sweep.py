@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from rlhf_lab.cli import train
 from rlhf_lab.cli.command import HydraCommand
 from rlhf_lab.cli.exit_codes import BAD_INPUT
-from rlhf_lab.sweeps.options import SweeperOptions
-from rlhf_lab.sweeps.shipped import questions, sweep_file
+from rlhf_lab.sweeps.options import SweeperOptions, questions, sweep_file
 
 # Options of the sweeper, which may be passed without `hydra.sweeper.`.
 SHORT = tuple(f.name for f in dataclasses.fields(SweeperOptions))

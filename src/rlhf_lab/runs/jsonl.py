@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from rlhf_lab.runs.disk import atomic_write
 from rlhf_lab.runs.reading import Unreadable, adapter_of, checked, content, parse_json
 from rlhf_lab.runs.schema import kind_of
+from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.types.data import Metrics
 
 
@@ -103,7 +104,7 @@ class JsonlFile:
         self._file.close()
 
 
-class JsonlTracker:
+class JsonlTracker(Tracker):
     """Appends `{"step": step, **metrics}` per row.
 
     A NaN or infinite number is a ValueError that names it, and its row is not written.

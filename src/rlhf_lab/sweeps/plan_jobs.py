@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hydra.errors import HydraException
+from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
@@ -21,7 +23,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.composition import Composer
 from rlhf_lab.sweeps.grid import SEEDS, Grid, name_of
 from rlhf_lab.sweeps.job import Job, content_of
-from rlhf_lab.sweeps.launchers.multinode import script_of
+from rlhf_lab.sweeps.launchers.slurm_script import script_of
 from rlhf_lab.sweeps.override_text import primary_config, quoted
 from rlhf_lab.types.errors import UserError
 
@@ -181,3 +183,18 @@ def stage_jobs(context: Context, jobs: Sequence[Job], folder: Path) -> list[Job]
 def own_overrides(job: Job) -> list[str]:
     """A job's overrides without those of Hydra."""
     return [text for text in job.overrides if not text.startswith("hydra.")]
+
+
+class ContextSweeper(Sweeper):  # type: ignore[misc]
+    """Abstract, so that Hydra does not register it."""
+
+    context: Context
+
+    def __init__(self, params: Mapping[str, Any] | None) -> None:
+        self.params = dict(params or {})
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        command = getattr(task_function, "command", "")
+        self.context = Context(hydra_context, task_function, config, command)

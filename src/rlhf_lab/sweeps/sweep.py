@@ -1,32 +1,94 @@
-"""Run a sweep: plan its jobs, check what is done already, launch the rest, report failures."""
+"""Run jobs, and the stages that they share, through Hydra's launcher."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf, open_dict, read_write
 
+from rlhf_lab.experiment.plugins import active
 from rlhf_lab.runs.folder import config_hash, make_folder
 from rlhf_lab.runs.former_names import first_override
 from rlhf_lab.runs.next_commands import after_sweep, print_next
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.trackers.console import Console, counted
-from rlhf_lab.sweeps.grid import Grid, grid_of
-from rlhf_lab.sweeps.grid_checks import check_choices, check_growth
-from rlhf_lab.sweeps.job import OUTPUT_NODES, RESUMABLE, Job, State, state_of
-from rlhf_lab.sweeps.launch_jobs import Ended, run_jobs
-from rlhf_lab.sweeps.launchers.multinode import layout_of, overrides_of
+from rlhf_lab.sweeps.grid import Grid, check_choices, check_growth, grid_of
+from rlhf_lab.sweeps.job import OUTPUT_NODES, RESUMABLE, Job, JobState, JobTable, state_of
+from rlhf_lab.sweeps.launchers.slurm_script import layout_of, overrides_of
+from rlhf_lab.sweeps.live_table import live_table
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.override_text import PRIMARY
-from rlhf_lab.sweeps.plan_jobs import Context, plan_jobs
-from rlhf_lab.sweeps.preview import print_jobs, print_plan
+from rlhf_lab.sweeps.plan_jobs import Context, plan_jobs, stage_jobs
+from rlhf_lab.sweeps.preview import parallelism_of, print_jobs, print_plan
+from rlhf_lab.sweeps.run_job import JobRunner, JobStopped, stop_on_signal
 from rlhf_lab.sweeps.sweep_file import SweepRecord, check_record, from_sweep, write_record
 from rlhf_lab.types.errors import JobsFailed, UserError
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job ended. problem: the error in one line, empty if there is none."""
+
+    job: Job
+    state: str
+    problem: str = ""
+
+
+def run_jobs(
+    context: Context, jobs: Sequence[Job], folder: Path, options: SweeperOptions
+) -> list[Ended]:
+    """Make the stages that jobs need, then run the jobs. A signal is raised again when all of them
+    have saved their state."""
+    # Stages and runs must have the same code: JobRunner refuses a change in between.
+    code = code_version()
+    reruns = (options.rerun,)
+    stages = launch(context, stage_jobs(context, jobs, folder), folder, reruns, code)
+    failed = {one.job.stages: f"{one.problem} ({one.job.log})" for one in stages if one.problem}
+    ready = [job for job in jobs if job.stages not in failed]
+    without_stages = [
+        Ended(job, "new", f"its stages failed: {failed[job.stages]}")
+        for job in jobs
+        if job.stages in failed
+    ]
+    return [*launch(context, ready, folder, reruns, code), *without_stages]
+
+
+def launch(
+    context: Context, jobs: Sequence[Job], folder: Path, reruns: tuple[str, ...], code: str
+) -> list[Ended]:
+    """Let Hydra's launcher run jobs, and show one table of all of them."""
+    if not jobs:
+        return []
+    parallelism = parallelism_of(context)
+    with stop_on_signal(folder, parallelism.is_here) as stop_files:
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=context.hydra,
+            task_function=JobRunner(tuple(jobs), code, reruns, stop_files, active()),
+            config=context.config,
+        )
+        with live_table(
+            JobTable(jobs, parallelism.number), is_quiet=bool(context.config.output.quiet)
+        ):
+            returned = launcher.launch([job.overrides for job in jobs], initial_job_idx=0)
+    return [ending_of(job, one) for job, one in zip(jobs, returned, strict=True)]
+
+
+def ending_of(job: Job, returned: JobReturn) -> Ended:
+    """How a job ended, from the launcher's result and the job's folder."""
+    if returned.status is JobStatus.COMPLETED:
+        return Ended(job, str(returned.return_value))
+    error = returned._return_value
+    if isinstance(error, JobStopped):
+        return Ended(job, "stopped", str(error))
+    return Ended(job, state_of(job).name, str(error) or type(error).__name__)
+
 
 # Commands whose jobs are runs with a folder.
 OF_RUNS = ("train", "pipeline")
@@ -139,13 +201,13 @@ def composes(context: Context, override: str) -> bool:
     return True
 
 
-def is_to_do(state: State, options: SweeperOptions) -> bool:
+def is_to_do(state: JobState, options: SweeperOptions) -> bool:
     """Whether a job in this state is started."""
     return state.name in ("new", *RESUMABLE) or state.name == options.rerun
 
 
 def check_code(
-    jobs: Sequence[Job], states: Mapping[str, State], code: str, options: SweeperOptions
+    jobs: Sequence[Job], states: Mapping[str, JobState], code: str, options: SweeperOptions
 ) -> None:
     """Refuse to mix jobs of different versions of the code."""
     others = [

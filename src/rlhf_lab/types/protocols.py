@@ -13,7 +13,6 @@ from rlhf_lab.types.data import (
     Batch,
     Credit,
     LossOutput,
-    Metrics,
     Needs,
     Objective,
     PolicyOutput,
@@ -254,11 +253,3 @@ class Engine(Protocol):
     def restore(self, weights: Weights, state: Mapping[str, Tensor]) -> None: ...
 
     def peak_memory(self) -> Mapping[str, int]: ...
-
-
-class Tracker(Protocol):
-    """A destination of metrics. The JSONL file is the record; the others mirror it."""
-
-    def log(self, metrics: Metrics, step: int) -> None: ...
-
-    def close(self) -> None: ...

@@ -12,16 +12,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.runs.rollouts import RolloutSample
-from rlhf_lab.runs.trackers.options import TAG_CHARACTERS, TrackerOptions, WandbMode
+from rlhf_lab.runs.trackers.options import TAG_CHARACTERS, Tracker, TrackerOptions, WandbMode
 from rlhf_lab.runs.trackers.tensorboard import EVALUATIONS, EVENTS, TensorBoardTracker
 from rlhf_lab.runs.trackers.wandb import FILES, STEP, WandbOptions, WandbTracker
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Tracker
 
 JobType = Literal["train", "evaluate"]
 # Where one swept key ends and the next begins: values may have commas.
@@ -99,25 +98,7 @@ Warn = Callable[[str], None]
 TABLES = 50
 
 
-@runtime_checkable
-class ShowsSamples(Protocol):
-    """A tracker that shows samples of a round as texts."""
-
-    def log_samples(self, samples: Sequence[RolloutSample]) -> None: ...
-
-
-@runtime_checkable
-class OwnTracker(Protocol):
-    """Options of a plugin's tracker, which opens it."""
-
-    name: str
-
-    def open(self, run: TrackedRun) -> Tracker:
-        """The tracker of a run. Raises UserError where it cannot be opened."""
-        ...
-
-
-class Mirror:
+class Mirror(Tracker):
     """A tracker that the run can do without: it is dropped at its first error, with a warning.
 
     start: steps below it were sent before the run was resumed.
@@ -134,8 +115,8 @@ class Mirror:
             self._try(self._tracker.log, metrics, step)
 
     def log_samples(self, samples: Sequence[RolloutSample]) -> None:
-        """Send the samples of a round to a tracker that shows them."""
-        if isinstance(self._tracker, ShowsSamples) and samples[0].round >= self._start:
+        # A plugin's tracker may be a class without a base.
+        if isinstance(self._tracker, Tracker) and samples[0].round >= self._start:
             self._try(self._tracker.log_samples, samples)
 
     def close(self) -> None:
@@ -156,10 +137,10 @@ class Mirror:
         )
 
 
-def open_mirrors(options: TrackerOptions, run: TrackedRun, start: int, warn: Warn) -> list[Tracker]:
+def open_mirrors(options: TrackerOptions, run: TrackedRun, start: int, warn: Warn) -> list[Mirror]:
     """Open every chosen mirror of the run; none by default. start: first step to send. warn: also
     prints where the run is shown."""
-    opened: list[Tracker] = []
+    opened: list[Mirror] = []
     if options.tensorboard:
         board = TensorBoardTracker(run.folder / EVENTS)
         board.describe(run.config)
@@ -169,8 +150,8 @@ def open_mirrors(options: TrackerOptions, run: TrackedRun, start: int, warn: War
         if tracker.url:
             warn(f"Weights & Biases: {tracker.url}")
         opened.append(Mirror("wandb", tracker, start, warn))
-    if isinstance(options, OwnTracker):
-        opened.append(Mirror(options.name, options.open(run), start, warn))
+    if (own := options.open(run)) is not None:
+        opened.append(Mirror(options.name, own, start, warn))
     return opened
 
 

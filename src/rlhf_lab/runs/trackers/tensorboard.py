@@ -8,6 +8,7 @@ from typing import Any
 
 from rlhf_lab.runs.jsonl import leaves
 from rlhf_lab.runs.rollouts import RolloutSample
+from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.runs.trackers.wandb import SAMPLES, UPDATES
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
@@ -22,7 +23,7 @@ COMPARED = ("reward/mean", "kl/sampled_reference_k1", "gold/win_rate", "kl/sft_k
 NOT_COMPARED = ("output", "tracker", "checkpoint", "data")
 
 
-class TensorBoardTracker:
+class TensorBoardTracker(Tracker):
     """Writes to `folder` under the names that Weights & Biases has: numbers (those of histograms as
     `name.key`) by optimizer updates where a row tells them, else by step; samples as text."""
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.runs.secrets import masked
+from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 
@@ -48,7 +49,7 @@ class WandbOptions:
     table_rounds: int = 1
 
 
-class WandbTracker:
+class WandbTracker(Tracker):
     """One wandb run whose files are in `folder`/wandb. The config is the run's, in plain data.
 
     Charts are drawn over optimizer updates, so that an evaluation stands at the updates that made

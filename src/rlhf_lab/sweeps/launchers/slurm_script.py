@@ -8,14 +8,19 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlhf_lab.experiment.layout import Layout
-from rlhf_lab.sweeps.launchers.addresses import HOST_MARK, PORT_MARK, Ports
+from omegaconf import DictConfig, open_dict, read_write
+
+from rlhf_lab.experiment.layout import Layout, parsed
+from rlhf_lab.sweeps.launchers.slurm import TARGET
 from rlhf_lab.sweeps.launchers.torchrun import (
+    HOST_MARK,
     MPS_FOLDER,
     MPS_PIPES,
+    PORT_MARK,
     RUN_ID,
-    Command,
-    Wishes,
+    NodeCommand,
+    Ports,
+    ResourceRequest,
     commands,
 )
 from rlhf_lab.types.errors import UserError
@@ -34,7 +39,7 @@ GRACE = "-seconds-of-grace"
 
 
 @dataclass(frozen=True)
-class SlurmWishes:
+class SlurmRequest:
     """What a job asks Slurm for. share: other jobs may use its nodes. cpus, memory: of a node, 0
     and "" for all of a node, or a share by the devices. image, mounts: of pyxis's containers.
     grace: seconds for trainers to save their state once a process is lost, 0 for the usual."""
@@ -79,7 +84,7 @@ class SlurmWishes:
         return f'--container-image={image} --container-mounts={mounts} --container-workdir="$PWD" '
 
 
-ALONE = SlurmWishes()
+ALONE = SlurmRequest()
 
 START = f"""set -uo pipefail
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
@@ -145,8 +150,8 @@ def slurm_script(
     layout: Layout,
     ports: Ports,
     overrides: Sequence[str],
-    wishes: Wishes,
-    slurm: SlurmWishes = ALONE,
+    wishes: ResourceRequest,
+    slurm: SlurmRequest = ALONE,
 ) -> str:
     """A job of all nodes, with one step for every command. It ends when the trainers end, and
     within `grace` seconds after any process is lost, which it names."""
@@ -160,7 +165,7 @@ def slurm_script(
     return header + begin + "\n".join(steps) + "\n" + watch
 
 
-def step(command: Command, slurm: SlurmWishes) -> list[str]:
+def step(command: NodeCommand, slurm: SlurmRequest) -> list[str]:
     """Start a command on its node, and note its name and host."""
     host = f"${{hosts[{command.node}]}}"
     srun = (
@@ -187,3 +192,37 @@ def quoted(word: str) -> str:
         marks[mark].format(number) for number, mark in zip(parts[1::3], parts[2::3], strict=True)
     ]
     return "".join(a + b for a, b in zip(text, [*filled, ""], strict=True)) or "''"
+
+
+def layout_of(text: str, launcher: DictConfig) -> Layout | None:
+    """The layout of a sweep's jobs, if it has one; sets nodes and devices of the launcher.
+
+    Raises UserError for a launcher without nodes.
+    """
+    if not text:
+        return None
+    layout = parsed(text)
+    if launcher._target_ != TARGET:
+        raise UserError(
+            f"hydra.sweeper.layout={text}: only Slurm gives jobs several nodes; pass "
+            "launcher=slurm, or leave the layout out"
+        )
+    with read_write(launcher), open_dict(launcher):
+        launcher.nodes = layout.nodes
+        if launcher.gpus_per_node:
+            launcher.gpus_per_node = layout.devices
+        launcher.additional_parameters = {"exclusive": True, **launcher.additional_parameters}
+    return layout
+
+
+def overrides_of(layout: Layout | None) -> list[str]:
+    """The overrides of every job of a layout."""
+    return ["generator=vllm_server"] if layout and layout.generators else []
+
+
+def script_of(layout: Layout | None, words: Sequence[str], launcher: DictConfig) -> str:
+    """The bash script that replaces the command `rlhf-lab WORDS`; empty without a layout."""
+    if layout is None:
+        return ""
+    own = [word for word in words[1:] if word not in overrides_of(layout)]
+    return slurm_script(layout, JOB_PORTS, own, ResourceRequest(is_cpu=not launcher.gpus_per_node))

@@ -1,29 +1,102 @@
-"""The commands of a run over several devices and nodes.
+"""The commands of a run over several devices and nodes, and where they reach each other: hosts,
+ports, and NCCL's meeting.
 
-Trainers are ranks under torchrun, generators are vLLM servers of their own. Nothing here starts
-processes on other machines: ssh, Slurm or a person does.
+Trainers are ranks under torchrun, generators are vLLM servers of their own. Only commands of this
+machine are started here; ssh, Slurm or a person starts those of other machines.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 
 from rlhf_lab.experiment.layout import Layout, Node
 from rlhf_lab.models.determinism import FIXED_WORKSPACES, WORKSPACE
 from rlhf_lab.rollout.ports import LOOPBACK
-from rlhf_lab.sweeps.launchers.addresses import (
-    BY_NCCL,
-    Ports,
-    lead_of,
-    listening_at,
-    nccl,
-    reached,
-)
+from rlhf_lab.runs.child import Child, exit_text, last_lines
+from rlhf_lab.runs.signals import listening
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+
+BY_NCCL = "generator.sync=nccl"
+# Placeholders for the name of a host and for a port, which are known in the job only.
+HOST_MARK = "-host-of-the-job"
+PORT_MARK = "-port-of-the-job"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """trainers: where ranks meet. servers: of a node's first generator; others count up. nccl: of
+    rank 0 for its servers, None for the default. is_of_job: they count from a Slurm job's first
+    port."""
+
+    trainers: int
+    servers: int
+    nccl: int | None = None
+    is_of_job: bool = False
+
+    def text(self, number: int) -> str:
+        return f"{number}{PORT_MARK if self.is_of_job else ''}"
+
+
+def lead_of(layout: Layout, hosts: Sequence[str]) -> str:
+    """The host of rank 0, which alone speaks to the servers."""
+    return hosts[next(node.number for node in layout.placed() if node.trainers)]
+
+
+def reached(
+    layout: Layout, hosts: Sequence[str], ports: Ports
+) -> dict[tuple[int, int], tuple[str, str]]:
+    """Host and port at which rank 0 reaches each server, by its node and place on it. Servers of
+    rank 0's own node are at the loopback interface: they share its memory, and no other job can
+    reach them."""
+    lead = lead_of(layout, hosts)
+    return {
+        (node.number, place): (
+            LOOPBACK if hosts[node.number] == lead else hosts[node.number],
+            ports.text(ports.servers + place),
+        )
+        for node in layout.placed()
+        for place in range(len(node.generators))
+    }
+
+
+def nccl(
+    found: Mapping[tuple[int, int], tuple[str, str]],
+    overrides: Sequence[str],
+    lead: str,
+    ports: Ports,
+) -> list[str]:
+    """Overrides by which weights go to servers of other nodes through NCCL, unless the user
+    chose a folder or a way."""
+    chosen = {word.partition("=")[0].lstrip("+") for word in overrides}
+    if chosen & {"generator.weights_folder", "generator.sync"}:
+        return nccl_place(chosen, lead, ports) if BY_NCCL in overrides else []
+    is_far = any(host != LOOPBACK for host, _ in found.values())
+    return [BY_NCCL, *nccl_place(chosen, lead, ports)] if is_far else []
+
+
+def nccl_place(chosen: Set[str], lead: str, ports: Ports) -> list[str]:
+    """Address and port of rank 0 for its servers, unless the user chose them."""
+    place = {"generator.nccl_host": lead}
+    if ports.nccl is not None:
+        place["generator.nccl_port"] = ports.text(ports.nccl)
+    return [f"{key}={value}" for key, value in place.items() if key not in chosen]
+
+
+def listening_at(place: tuple[str, str]) -> tuple[str, ...]:
+    """Where a server listens: on the loopback interface, if it is reached there."""
+    host, port = place
+    everywhere = () if host == LOOPBACK else ("generator.host=0.0.0.0",)
+    return (f"generator.port={port}", *everywhere)
+
 
 # A trainer that receives SIGTERM saves a checkpoint first, at the end of its round.
 SHUTDOWN_SECONDS = 600
@@ -38,7 +111,7 @@ MPS_DAEMON = ("nvidia-cuda-mps-control", "-f")
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ResourceRequest:
     """is_cpu: assign no devices. has_mps: CUDA's MPS daemon on every node, so that processes share
     a device's time. run_id: for processes that do not inherit one, "" for those of a Slurm job."""
 
@@ -67,7 +140,7 @@ def run_id_of(*parts: object) -> str:
 
 
 @dataclass(frozen=True)
-class Command:
+class NodeCommand:
     """One command of a node. name: for its log and its messages."""
 
     node: int
@@ -92,8 +165,12 @@ class Command:
 
 
 def commands(
-    layout: Layout, hosts: Sequence[str], ports: Ports, overrides: Sequence[str], wishes: Wishes
-) -> list[Command]:
+    layout: Layout,
+    hosts: Sequence[str],
+    ports: Ports,
+    overrides: Sequence[str],
+    wishes: ResourceRequest,
+) -> list[NodeCommand]:
     """All commands, servers before trainers. hosts: one name for each node of the layout."""
     nodes = layout.placed()
     shared = [*overrides, *(["generator=vllm_server"] if layout.generators else [])]
@@ -101,7 +178,7 @@ def commands(
     by_nccl = nccl(found, overrides, lead_of(layout, hosts), ports)
     sync = [word for word in by_nccl if word == BY_NCCL]
     servers = [
-        Command(
+        NodeCommand(
             node.number,
             f"server{node.number}.{place}",
             ("rlhf-lab", "serve", *shared, *sync, *listening_at(found[node.number, place])),
@@ -114,7 +191,7 @@ def commands(
     train = ("-m", "rlhf_lab.cli.main", "train", *overrides, *own)
     training = [node for node in nodes if node.trainers]
     trainers = [
-        Command(
+        NodeCommand(
             node.number,
             f"trainer{node.number}",
             (*torchrun(node, rank, len(training), hosts[training[0].number], ports), *train),
@@ -143,11 +220,13 @@ def workspace(overrides: Sequence[str]) -> dict[str, str]:
     return {WORKSPACE: FIXED_WORKSPACES[0]} if is_on else {}
 
 
-def daemons(nodes: Sequence[Node], wishes: Wishes) -> list[Command]:
+def daemons(nodes: Sequence[Node], wishes: ResourceRequest) -> list[NodeCommand]:
     """The MPS daemon of every node, if there is to be one."""
     if not wishes.has_mps:
         return []
-    return [Command(node.number, f"mps{node.number}", MPS_DAEMON, wishes.mps()) for node in nodes]
+    return [
+        NodeCommand(node.number, f"mps{node.number}", MPS_DAEMON, wishes.mps()) for node in nodes
+    ]
 
 
 def trainer_overrides(
@@ -171,7 +250,7 @@ def torchrun(node: Node, rank: int, num_nodes: int, first: str, ports: Ports) ->
     )
 
 
-def printed(found: Sequence[Command], hosts: Sequence[str]) -> str:
+def printed(found: Sequence[NodeCommand], hosts: Sequence[str]) -> str:
     """The commands under the hosts on which to run them."""
     lines: list[str] = []
     for number, host in enumerate(hosts):
@@ -191,3 +270,49 @@ def hosts_of(layout: Layout, text: str) -> list[str]:
             "names, separated by commas (or --slurm, which asks Slurm for them)"
         )
     return hosts
+
+
+POLL_SECONDS = 0.5
+GRACE_SECONDS = SHUTDOWN_SECONDS + 30.0
+
+
+def run_here(found: Sequence[NodeCommand], folder: Path, console: Console) -> int:
+    """Run all commands on this machine until the trainer ends. Returns its exit code.
+
+    Servers write to logs in `folder`. A server that ends before the trainer ends the run with the
+    last lines of its log.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # Servers come first.
+    started: dict[str, Child] = {}
+    try:
+        with listening():
+            for command in found:
+                log = None if command.is_trainer else folder / f"{command.name}.log"
+                console.print(f"{command.name}: {command.text()}{f' > {log}' if log else ''}")
+                started[command.name] = start_command(command, log)
+            *servers, trainer = started
+            return trainers_exit_code(started[trainer], {name: started[name] for name in servers})
+    finally:
+        # The trainer first: it needs its servers until its state is saved.
+        for child in reversed(started.values()):
+            child.stop(GRACE_SECONDS)
+
+
+def start_command(command: NodeCommand, log: Path | None) -> Child:
+    """A command in a session of its own, with this environment's executables first."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return Child(command.words, log, {"PATH": path, **command.environment})
+
+
+def trainers_exit_code(trainer: Child, servers: Mapping[str, Child]) -> int:
+    """The trainer's, when it has ended. Raises RuntimeError if a server ends first."""
+    while (code := trainer.exit_code) is None:
+        for name, server in servers.items():
+            if server.exit_code is not None and server.log is not None:
+                raise RuntimeError(
+                    f"{name} ended with {exit_text(server.exit_code)}; its last lines in "
+                    f"{server.log}:\n{last_lines(server.log)}"
+                )
+        time.sleep(POLL_SECONDS)
+    return code
