@@ -76,7 +76,7 @@ def test_samples_are_found_by_text_reward_and_length(
     assert "--first 0 shows nothing" in capsys.readouterr().err
 
 
-TURNS: list[dict[str, Any]] = [
+TURNS: list[Any] = [
     {"writer": "environment", "text": "hello", "token_texts": ["he", "llo"]},
     {
         **{"writer": "policy", "text": "ask", "token_texts": ["ask", "\x1b[1m"], "reward": 0.5},

@@ -26,8 +26,8 @@ from rlhf_lab.experiment.planning import planner
 from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.runs.folder import ROLLOUTS
-from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.runs.run_directory import RunDirectory
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.timeline import read_virtual_spans
 from rlhf_lab.runs.trackers.console import Console

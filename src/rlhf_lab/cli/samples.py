@@ -15,7 +15,8 @@ from typing import Any
 
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.folder import ROLLOUTS, manifest_path
-from rlhf_lab.runs.rollouts import RolloutSample, read_rollouts
+from rlhf_lab.runs.rollouts import read_rollouts
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import OFFLINE, POLICY, lag_in_rounds

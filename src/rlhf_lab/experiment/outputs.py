@@ -19,9 +19,8 @@ from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, ROLLOUTS, SCHEDULE, TIM
 from rlhf_lab.runs.jsonl import JsonlFile, JsonlTracker, read_rows
 from rlhf_lab.runs.live.progress import TRAIN
 from rlhf_lab.runs.reading import checked
-from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.runs.saved_tensors import WEIGHTS, write_version
-from rlhf_lab.runs.schema import Amount
+from rlhf_lab.runs.schema import Amount, RolloutSample
 from rlhf_lab.runs.trackers.console import Bar, Console
 from rlhf_lab.runs.trackers.mirrors import TrackedRun, open_mirrors
 from rlhf_lab.runs.trackers.options import Tracker

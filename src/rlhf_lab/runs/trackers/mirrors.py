@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlhf_lab.runs.reading import read_json
-from rlhf_lab.runs.rollouts import RolloutSample
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.runs.trackers.options import TAG_CHARACTERS, Tracker, TrackerOptions, WandbMode
 from rlhf_lab.runs.trackers.tensorboard import EVALUATIONS, EVENTS, TensorBoardTracker
 from rlhf_lab.runs.trackers.wandb import FILES, STEP, WandbOptions, WandbTracker

@@ -16,7 +16,7 @@ from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
-    from rlhf_lab.runs.rollouts import RolloutSample
+    from rlhf_lab.runs.schema import RolloutSample
     from rlhf_lab.runs.trackers.mirrors import TrackedRun
     from rlhf_lab.types.data import Metrics
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.jsonl import leaves
-from rlhf_lab.runs.rollouts import RolloutSample
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.runs.trackers.wandb import SAMPLES, UPDATES
 from rlhf_lab.types.data import Metrics

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlhf_lab.runs.rollouts import RolloutSample
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.types.data import Metrics
