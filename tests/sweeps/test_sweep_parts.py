@@ -28,7 +28,7 @@ from rlhf_lab.sweeps import preview, run_job
 from rlhf_lab.sweeps.grid import Grid, grid_of, name_of
 from rlhf_lab.sweeps.job import Job, JobTable
 from rlhf_lab.sweeps.job_rows import COLUMNS, JobRow, cells, counts, title
-from rlhf_lab.sweeps.live_table import JobLines, chosen, rendered
+from rlhf_lab.sweeps.live_table import JobProgress, chosen, rendered
 from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.sweeps.preview import PastRuns, forecast_text, predict_cost, seconds_of, similarity
 from rlhf_lab.sweeps.run_job import JobFailed, JobRunner, StopFiles, run
@@ -329,17 +329,17 @@ def test_tables_of_jobs_fit_the_screen_and_fold_no_number(tmp_path: Path, width:
 def test_plain_lines_name_changes_at_once_and_running_jobs_in_between(tmp_path: Path) -> None:
     clock = Clock()
     jobs = [job(tmp_path, name) for name in ("a", "b")]
-    lines = JobLines(JobTable(jobs, 1), clock)
-    assert lines.due() == []
+    lines = JobProgress(JobTable(jobs, 1), clock)
+    assert lines.lines() == []
     written(jobs[0], "running", 2, 20.0)
-    assert lines.due()[0].startswith("a: running (2 jobs: 1 running, 1 queued, ETA ")
+    assert lines.lines()[0].startswith("a: running (2 jobs: 1 running, 1 queued, ETA ")
     clock.now = 4.0
-    assert lines.due() == []
+    assert lines.lines() == []
     clock.now = 5.0
-    summary, line = lines.due()
+    summary, line = lines.lines()
     assert summary.startswith("2 jobs: 1 running, 1 queued, ETA ")
     assert line.startswith("  a: ")
-    assert lines.due() == []
+    assert lines.lines() == []
 
 
 class Clock:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
-from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import rich.console
@@ -14,12 +13,13 @@ from rich.live import Live
 
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.folder import MANIFEST
-from rlhf_lab.runs.live.lines import Pace, bars_for, run_line
+from rlhf_lab.runs.live.display import plain_screen
+from rlhf_lab.runs.live.lines import Pace, bars_for, print_timed, run_line
 from rlhf_lab.runs.live.panels import render
 from rlhf_lab.runs.live.state import RunFollower
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.job_rows import RecordedJobs
-from rlhf_lab.sweeps.live_table import JobLines, rendered
+from rlhf_lab.sweeps.live_table import JobProgress
 from rlhf_lab.sweeps.sweep_file import RECORD
 from rlhf_lab.types.errors import UserError
 
@@ -56,16 +56,15 @@ class WatchedSweep:
     def __init__(self, folder: Path) -> None:
         self.name = folder.resolve().name
         self.jobs = RecordedJobs(folder)
-        self._lines = JobLines(self.jobs, time.monotonic)
+        self._progress = JobProgress(self.jobs, time.monotonic)
         self._is_first = True
 
     def screen(self, screen: rich.console.Console, height: int) -> rich.console.RenderableType:
-        rows = self.jobs.read()
-        return rendered(rows, self.jobs.seconds_left(rows), screen.width, height)
+        return self._progress.table(screen.width, height)
 
     def lines(self) -> list[str]:
         """The lines that are due now."""
-        lines = self._lines.summary() if self._is_first else self._lines.due()
+        lines = self._progress.summary() if self._is_first else self._progress.lines()
         self._is_first = False
         return lines
 
@@ -139,49 +138,28 @@ def show(options: argparse.Namespace, console: Console) -> int:
 
         serve(source, options.port or 0, console)
         return 0
-    screen = rich.console.Console(highlight=False, markup=False, emoji=False)
+    screen = plain_screen()
     if options.once:
         screen.print(source.screen(screen, ALL_LINES))
-    elif screen.is_terminal:
-        draw(source, screen, options.every)
     else:
-        print_lines(source, options.every)
+        follow(source, screen, options.every)
     return 0
 
 
-def draw(source: Source, screen: rich.console.Console, every: float) -> None:
-    """Redraw the screen until what is watched ends, or Ctrl-C."""
-    with Live(console=screen, auto_refresh=False) as live:
-
-        def redraw() -> None:
-            live.update(source.screen(screen, screen.height), refresh=True)
-
-        until_over(source, every, redraw)
-
-
-def print_lines(source: Source, every: float) -> None:
-    """Print plain lines until what is watched ends, or Ctrl-C."""
-
-    def write() -> None:
-        for text in source.lines():
-            sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
-        sys.stdout.flush()
-
-    until_over(source, every, write)
-
-
-def until_over(source: Source, every: float, show_now: Callable[[], None]) -> None:
-    """Show again and again; the last time when what is watched has ended. Ctrl-C ends it too, and
-    does not touch what is watched."""
-    try:
-        while True:
+def follow(source: Source, screen: rich.console.Console, every: float) -> None:
+    """Redraw the screen of a terminal, or print plain lines, until what is watched has ended, or
+    Ctrl-C, which does not reach what is watched."""
+    drawing = Live(console=screen, auto_refresh=False) if screen.is_terminal else nullcontext()
+    with drawing as live, suppress(KeyboardInterrupt):
+        is_last = False
+        while not is_last:
             is_last = source.is_over()
-            show_now()
-            if is_last:
-                return
-            time.sleep(every)
-    except KeyboardInterrupt:
-        return
+            if live is not None:
+                live.update(source.screen(screen, screen.height), refresh=True)
+            else:
+                print_timed(source.lines())
+            if not is_last:
+                time.sleep(every)
 
 
 WATCH = OptionsCommand(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
-import rich.console
 from rich.live import Live
 from rich.table import Table
 
-from rlhf_lab.runs.live.lines import Pace, seconds_text
+from rlhf_lab.runs.live.display import plain_screen, repeating
+from rlhf_lab.runs.live.lines import Pace, print_timed, seconds_text
 from rlhf_lab.runs.trackers.console import fitted_table
 from rlhf_lab.sweeps.job_rows import (
     COLUMNS,
@@ -57,60 +56,44 @@ def chosen(rows: Sequence[JobRow], most: int) -> list[JobRow]:
 
 @contextmanager
 def live_table(jobs: Jobs, is_quiet: bool) -> Iterator[None]:
-    """Show the jobs while the block runs; lines where there is no terminal."""
+    """Show the jobs while the block runs: one table on a terminal, plain lines elsewhere."""
     if is_quiet:
         yield
         return
-    stop = threading.Event()
-    follow = redraw if sys.stdout.isatty() else print_lines
-    thread = threading.Thread(
-        target=follow, args=(jobs, lambda: stop.wait(POLL_SECONDS)), daemon=True
-    )
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    progress = JobProgress(jobs, time.monotonic)
+    screen = plain_screen()
+    live = Live(console=screen, auto_refresh=False) if sys.stdout.isatty() else None
+
+    def show() -> None:
+        if live is None:
+            print_timed(progress.lines())
+        else:
+            live.update(progress.table(screen.width, screen.height), refresh=True)
+
+    with live or nullcontext():
+        show()
+        try:
+            with repeating(show, POLL_SECONDS):
+                yield
+        finally:
+            show()
 
 
-def redraw(jobs: Jobs, wait: Callable[[], bool]) -> None:
-    """Redraw the table in place until `wait` returns True, and once more for the jobs that ended
-    last."""
-    console = rich.console.Console(highlight=False, markup=False, emoji=False)
-    with Live(console=console, auto_refresh=False) as live:
-        is_last = False
-        while not is_last:
-            rows = jobs.read()
-            left = jobs.seconds_left(rows)
-            live.update(rendered(rows, left, console.width, console.height), refresh=True)
-            is_last = wait()
-        rows = jobs.read()
-        left = jobs.seconds_left(rows)
-        live.update(rendered(rows, left, console.width, console.height), refresh=True)
-
-
-def print_lines(jobs: Jobs, wait: Callable[[], bool]) -> None:
-    """Print lines until `wait` returns True."""
-    lines = JobLines(jobs, time.monotonic)
-    is_last = False
-    while not is_last:
-        is_last = wait()
-        for text in lines.due():
-            sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
-        sys.stdout.flush()
-
-
-class JobLines:
-    """Plain lines about jobs: one for each that starts or ends, and all of the running ones where
-    nothing was printed for a while."""
+class JobProgress:
+    """Jobs as a table, and as plain lines: one for each that starts or ends, and all of the running
+    ones where nothing was printed for a while."""
 
     def __init__(self, jobs: Jobs, clock: Clock) -> None:
         self._jobs = jobs
         self._pace = Pace(clock)
         self._states = {row.name: row.state for row in jobs.read()}
 
-    def due(self) -> list[str]:
+    def table(self, width: int, height: int) -> Table:
+        """The table of the jobs now, no wider and higher than the screen."""
+        rows = self._jobs.read()
+        return rendered(rows, self._jobs.seconds_left(rows), width, height)
+
+    def lines(self) -> list[str]:
         """The lines that are due now."""
         rows = self._jobs.read()
         summary = title(rows, self._jobs.seconds_left(rows))

@@ -72,6 +72,11 @@ WRITE_SECONDS = 2.0
 Screen = Live | CellScreen
 
 
+def plain_screen(**options: Any) -> rich.console.Console:
+    """A console that changes nothing in the texts that it prints."""
+    return rich.console.Console(highlight=False, markup=False, emoji=False, **options)
+
+
 @contextmanager
 def repeating(call: Callable[[], None], seconds: float) -> Iterator[None]:
     """Call a function every so many seconds, in a thread, while the block runs."""

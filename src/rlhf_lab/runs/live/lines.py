@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
 
 from rlhf_lab.runs.live.files import Scores
 from rlhf_lab.runs.live.progress import TRAIN, Progress
@@ -140,6 +142,13 @@ class Pace:
     def printed(self) -> None:
         """A line was printed just now."""
         self._last = self._clock()
+
+
+def print_timed(lines: Iterable[str]) -> None:
+    """Print lines with the time of day."""
+    for text in lines:
+        sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stdout.flush()
 
 
 def stage_line(progress: Progress) -> str:

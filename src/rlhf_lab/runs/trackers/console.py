@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import rich.box
 import rich.console
 from rich.table import Table
 
-from rlhf_lab.runs.live.display import Display, RunDisplay
+from rlhf_lab.runs.live.display import Display, RunDisplay, plain_screen
 from rlhf_lab.runs.live.lines import seconds_text as seconds_text
 from rlhf_lab.runs.live.progress import Activity
 from rlhf_lab.types.data import Clock
@@ -176,12 +176,8 @@ class Console:
     ) -> None:
         self._clock = clock
         self._is_live = sys.stdout.isatty() if is_terminal is None else is_terminal
-        options: dict[str, Any] = {
-            **{"quiet": quiet, "force_terminal": self._is_live},
-            **{"highlight": False, "markup": False, "emoji": False},
-        }
-        self._rich = rich.console.Console(**options)
-        self._errors = rich.console.Console(**options, stderr=True)
+        self._rich = plain_screen(quiet=quiet, force_terminal=self._is_live)
+        self._errors = plain_screen(quiet=quiet, force_terminal=self._is_live, stderr=True)
         self._shows_runs = self._is_live or (is_terminal is None and self._rich.is_jupyter)
         self._shown = None if quiet else self._rich
         self._activity = Activity(clock)

@@ -1,4 +1,4 @@
-"""Means of few numbers, with confidence intervals by Student's t."""
+"""The test of a search: the chosen setting against the default one, on the test seeds."""
 
 from __future__ import annotations
 
@@ -17,41 +17,6 @@ from rlhf_lab.sweeps.search.runs import TEST, UNFINISHED, Outcome, RunJobs, Sear
 from rlhf_lab.sweeps.search.space import to_overrides
 from rlhf_lab.sweeps.search.study import Trial
 from rlhf_lab.types.errors import StopRequested
-
-
-def mean_interval(values: Sequence[float], share: float = 0.95) -> tuple[float, float, float]:
-    """The mean and the bounds of its confidence interval, infinite for a single number."""
-    count = len(values)
-    mean = math.fsum(values) / count
-    if count < 2:
-        return mean, -math.inf, math.inf
-    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-    half = quantile(share, count - 1) * math.sqrt(variance / count)
-    return mean, mean - half, mean + half
-
-
-def quantile(share: float, degrees: int) -> float:
-    """The t for which P(|T| < t) is the share, with this number of degrees of freedom."""
-    low, high = 0.0, 1.0
-    while share_within(high, degrees) < share:
-        high *= 2
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if share_within(middle, degrees) < share else (low, middle)
-    return (low + high) / 2
-
-
-def share_within(t: float, degrees: int) -> float:
-    """Probability of |T| < t (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
-    angle = math.atan(t / math.sqrt(degrees))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    is_odd = degrees % 2 == 1
-    term, total = (cosine, 0.0) if is_odd else (1.0, 0.0)
-    for number in range(2 if is_odd else 1, degrees, 2):
-        total += term
-        term *= cosine * cosine * number / (number + 1)
-    return 2 / math.pi * (angle + sine * total) if is_odd else sine * total
-
 
 DEFAULT = "default"
 # Metrics of the evaluation that the comparison reports.
@@ -92,6 +57,20 @@ class PairedMetric:
     def interval(self) -> tuple[float, float, float]:
         """Mean difference, and its 95% bounds by Student's t over seeds."""
         return mean_interval(self.differences)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean and the bounds of its 95% confidence interval by Student's t, infinite for a single
+    number."""
+    from scipy.special import stdtrit
+
+    count = len(values)
+    mean = math.fsum(values) / count
+    if count < 2:
+        return mean, -math.inf, math.inf
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    half = float(stdtrit(count - 1, 0.975)) * math.sqrt(variance / count)
+    return mean, mean - half, mean + half
 
 
 def run_test(

@@ -192,9 +192,10 @@ def open_study(
 
     spec: what must be the same when the search is continued, as JSON; `code` may be left out.
     """
-    require_package(
-        "optuna", "search", "hydra/sweeper=rlhf_lab_search", "search by a grid: train -m"
-    )
+    for package in ("optuna", "scipy"):
+        require_package(
+            package, "search", "hydra/sweeper=rlhf_lab_search", "search by a grid: train -m"
+        )
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
