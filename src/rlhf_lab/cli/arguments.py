@@ -26,6 +26,9 @@ NOT_OF_FORKS = (
     *("output.dir=", "output.resume=", "output.log=", "output.quiet="),
     *("fork.", "checkpoint.pause_round="),
 )
+PATH_KEYS = (
+    *("path", "paths", "cache", "dir", "root", "schedule", "weights_folder", "log", "parent"),
+)
 
 
 def is_option(text: str) -> bool:
@@ -42,19 +45,17 @@ def is_option(text: str) -> bool:
     return "=" in text and not os.path.isfile(os.path.join(text, MANIFEST))
 
 
-def refuse_undecodable(text: str) -> None:
-    """Refuse bytes that are no UTF-8: neither a config nor a manifest could hold them."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        shown = text.encode("utf-8", "backslashreplace").decode()
-        raise UserError(f"{shown}: its bytes are no UTF-8: rename the file or folder") from error
-
-
 def refuse_secrets(arguments: Sequence[str]) -> None:
-    """Refuse secrets before Hydra sees them: it repeats the overrides of a run that is refused."""
+    """Refuse secrets before Hydra sees them: it repeats the overrides of a run that is refused. And
+    bytes that are no UTF-8, which neither a config nor a manifest could hold."""
     for text in arguments:
-        refuse_undecodable(text)
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            shown = text.encode("utf-8", "backslashreplace").decode()
+            raise UserError(
+                f"{shown}: its bytes are no UTF-8: rename the file or folder"
+            ) from error
         if secret := secret_in(text):
             raise UserError(
                 f"{masked(text.partition('=')[0])}: its value holds {secret}, which would be "
@@ -160,11 +161,6 @@ def merged(own: Sequence[str], changes: Sequence[str]) -> list[str]:
     """Overrides, without those of keys that are changed, and the changes."""
     changed = {present_override(text).split("=")[0] for text in changes}
     return [*(text for text in own if text.split("=")[0] not in changed), *changes]
-
-
-PATH_KEYS = (
-    *("path", "paths", "cache", "dir", "root", "schedule", "weights_folder", "log", "parent"),
-)
 
 
 def enter_start_folder(run: Path, arguments: Sequence[str]) -> list[str]:

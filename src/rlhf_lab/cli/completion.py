@@ -24,6 +24,53 @@ from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.trackers.console import Console
 
 BOOLEANS = ("true", "false")
+FLAGS = ("--help", "--version", "--cfg", "--config-dir", "--config-name", "--multirun", "-m")
+CFG = ("job", "hydra", "all")
+# Groups that are composed at a second node too.
+SECOND = {"model@proxy": "model", "reward@judge": "reward"}
+SIGNS = re.compile(r"[+~]*")
+# Each asks `rlhf-lab __complete WORD ...`, which prints what the last word can become.
+BASH = r"""
+_rlhf_lab() {
+    local line="${COMP_LINE:0:COMP_POINT}" one current before=""
+    local -a words
+    read -ra words <<< "$line"
+    [[ "$line" == *[[:space:]] ]] && words+=("")
+    current="${words[-1]}"
+    mapfile -t COMPREPLY < <(rlhf-lab __complete "${words[@]:1}" 2> /dev/null)
+    # Bash replaces only what follows the last of these characters.
+    [[ "$COMP_WORDBREAKS" == *"="* ]] && before="${current%"${current##*[=:@]}"}"
+    COMPREPLY=("${COMPREPLY[@]#"$before"}")
+    for one in "${COMPREPLY[@]}"; do
+        [[ "$one" == *[=./] ]] && compopt -o nospace 2> /dev/null
+    done
+    return 0
+}
+complete -F _rlhf_lab rlhf-lab
+"""
+ZSH = r"""
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+_rlhf_lab() {
+    local one
+    local -a open whole
+    for one in "${(@f)$(rlhf-lab __complete "${(@)words[2,CURRENT-1]}" "$PREFIX" 2> /dev/null)}"; do
+        [[ -z "$one" ]] && continue
+        if [[ "$one" == *[=./] ]]; then open+=("$one"); else whole+=("$one"); fi
+    done
+    compadd -Q -S '' -a open
+    compadd -Q -a whole
+}
+compdef _rlhf_lab rlhf-lab
+"""
+FISH = r"""
+function __rlhf_lab
+    set -l words (commandline -opc)
+    set -e words[1]
+    rlhf-lab __complete $words (commandline -ct) 2> /dev/null
+end
+complete -c rlhf-lab -f -a '(__rlhf_lab)'
+"""
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 @dataclass(frozen=True)
@@ -80,13 +127,8 @@ def rows_of_schema() -> Iterator[tuple[str, str, tuple[str, ...]]]:
                 yield mount + key.name.removeprefix(group), key.option, values
 
 
-FLAGS = ("--help", "--version", "--cfg", "--config-dir", "--config-name", "--multirun", "-m")
-CFG = ("job", "hydra", "all")
-# Groups that are composed at a second node too.
-SECOND = {"model@proxy": "model", "reward@judge": "reward"}
 # Where a checkout has its sweeps, and where an installed package has them.
 SWEEPS = Path(__file__).parents[1] / "sweeps" / "files"
-SIGNS = re.compile(r"[+~]*")
 
 
 def candidates(words: Sequence[str], commands: Mapping[str, Command]) -> list[str]:
@@ -156,23 +198,16 @@ def overrides(before: Sequence[str], current: str) -> Iterator[str]:
     sign = signs[0] if signs else ""
     key, equals, value = current.removeprefix(sign).partition("=")
     if not equals:
-        every = (name for name in names(before) if name != key)
-        yield from (f"{sign}{name}" for name in every if "." in key or not is_key(name))
+        for name in names(before):
+            # Keys below a node come once the node is written.
+            if name != key and ("." in key or "." not in name.removesuffix(".")):
+                yield f"{sign}{name}"
         return
     # Of a sweep over several values, the last one is completed.
     several, comma, last = value.rpartition(",")
-    for one in (*values_of(key), *model_folders(key, last)):
+    is_path = SECOND.get(key, key) == GROUP and "/" in last
+    for one in (*values_of(key), *(folders(last) if is_path else ())):
         yield f"{sign}{key}={several}{comma}{one}"
-
-
-def model_folders(key: str, value: str) -> Iterator[str]:
-    """Folders that a model may be in, once a path is begun."""
-    if SECOND.get(key, key) == GROUP and "/" in value:
-        yield from folders(value)
-
-
-def is_key(name: str) -> bool:
-    return "." in name.removesuffix(".")
 
 
 def names(before: Sequence[str]) -> Iterator[str]:
@@ -199,50 +234,6 @@ def values_of(name: str) -> Iterator[str]:
     for key in known_keys():
         if key.name == name:
             yield from key.values
-
-
-# Each asks `rlhf-lab __complete WORD ...`, which prints what the last word can become.
-BASH = r"""
-_rlhf_lab() {
-    local line="${COMP_LINE:0:COMP_POINT}" one current before=""
-    local -a words
-    read -ra words <<< "$line"
-    [[ "$line" == *[[:space:]] ]] && words+=("")
-    current="${words[-1]}"
-    mapfile -t COMPREPLY < <(rlhf-lab __complete "${words[@]:1}" 2> /dev/null)
-    # Bash replaces only what follows the last of these characters.
-    [[ "$COMP_WORDBREAKS" == *"="* ]] && before="${current%"${current##*[=:@]}"}"
-    COMPREPLY=("${COMPREPLY[@]#"$before"}")
-    for one in "${COMPREPLY[@]}"; do
-        [[ "$one" == *[=./] ]] && compopt -o nospace 2> /dev/null
-    done
-    return 0
-}
-complete -F _rlhf_lab rlhf-lab
-"""
-ZSH = r"""
-(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
-_rlhf_lab() {
-    local one
-    local -a open whole
-    for one in "${(@f)$(rlhf-lab __complete "${(@)words[2,CURRENT-1]}" "$PREFIX" 2> /dev/null)}"; do
-        [[ -z "$one" ]] && continue
-        if [[ "$one" == *[=./] ]]; then open+=("$one"); else whole+=("$one"); fi
-    done
-    compadd -Q -S '' -a open
-    compadd -Q -a whole
-}
-compdef _rlhf_lab rlhf-lab
-"""
-FISH = r"""
-function __rlhf_lab
-    set -l words (commandline -opc)
-    set -e words[1]
-    rlhf-lab __complete $words (commandline -ct) 2> /dev/null
-end
-complete -c rlhf-lab -f -a '(__rlhf_lab)'
-"""
-SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

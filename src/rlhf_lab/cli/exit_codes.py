@@ -79,21 +79,18 @@ def complain(command: str, text: str) -> None:
 
 
 def message(error: BaseException) -> str:
-    """An error in one line: with the cause that Hydra keeps behind it (the key and its allowed
-    values), and with its notes, such as the job of a sweep."""
-    text = refusal_text(error)
+    """An error in one line, in the words of the project where Hydra refused something: with the
+    cause that Hydra keeps behind it (the key and its allowed values), and with its notes, such as
+    the job of a sweep."""
+    text = str(error)
+    if not isinstance(error, UserError):
+        from rlhf_lab.experiment.suggestions import explained
+
+        if known := explained(error):
+            text = known
+        elif error.__cause__ is not None:
+            text = f"{error}: {error.__cause__}"
     notes = "; ".join(getattr(error, "__notes__", []))
     lines = (f"{text} ({notes})" if notes else text).splitlines()
     lines = [line for line in lines if not line.strip().startswith(OF_HYDRA)]
     return masked(" ".join(line.strip() for line in lines if line.strip()))
-
-
-def refusal_text(error: BaseException) -> str:
-    """What was refused and what to do, in the words of the project where Hydra refused it."""
-    if isinstance(error, UserError):
-        return str(error)
-    from rlhf_lab.experiment.suggestions import explained
-
-    if text := explained(error):
-        return text
-    return str(error) if error.__cause__ is None else f"{error}: {error.__cause__}"

@@ -19,6 +19,8 @@ from rlhf_lab.types.errors import UserError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+PROMPT = "> "
+
 
 def add_export_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
@@ -84,9 +86,6 @@ EXPORT = OptionsCommand(
     add_options=add_export_options,
     action=export_run,
 )
-
-
-PROMPT = "> "
 
 
 def add_chat_options(parser: argparse.ArgumentParser) -> None:

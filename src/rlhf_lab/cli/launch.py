@@ -29,6 +29,10 @@ from rlhf_lab.types.errors import UserError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+PORTS = Ports(29500, 8100)
+# The engine of several trainers that needs no package beside PyTorch.
+SHARING = "engine=fsdp"
+
 
 def serve(cfg: DictConfig) -> None:
     """Become the server of runs with this config, until it is stopped."""
@@ -49,11 +53,6 @@ SERVE = HydraCommand(
     "generator=vllm_server generator.port=8100 model=pythia_410m",
     job=serve,
 )
-
-
-PORTS = Ports(29500, 8100)
-# The engine of several trainers that needs no package beside PyTorch.
-SHARING = "engine=fsdp"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import difflib
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 from rlhf_lab.cli.arguments import refuse_secrets
@@ -132,9 +132,22 @@ def unknown(name: str) -> str:
 
 def run_in_its_rank(command: Command, arguments: list[str]) -> int:
     """Run a command. Under torchrun the main process alone runs it: the others train with it, and
-    end here."""
-    if (world_size := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
-        require_distributed(command, arguments, world_size)
+    end here. Several processes are refused for what one does alone: training and evaluation use
+    them, one run at a time."""
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size > 1 and not command.is_distributed:
+        names = ", ".join(name for name, other in COMMANDS.items() if other.is_distributed)
+        raise UserError(
+            f"rlhf-lab {command.name} with {world_size} processes (WORLD_SIZE): only {names} "
+            "make use of them; start it without torchrun"
+        )
+    if world_size > 1 and (flags := MULTIRUN & set(arguments)):
+        raise UserError(
+            f"rlhf-lab {command.name} {' '.join(sorted(flags))} with {world_size} processes "
+            "(WORLD_SIZE): a sweep starts runs of one process each; start it without torchrun, or "
+            "start every run with a torchrun of its own"
+        )
+    if world_size > 1:
         from rlhf_lab.experiment.train import run_worker_rank
         from rlhf_lab.training.engines.ranks import rank
 
@@ -142,23 +155,6 @@ def run_in_its_rank(command: Command, arguments: list[str]) -> int:
             see_working_folder()  # the main process sends parts of plugins by name
             run_worker_rank()
     return run_command(command.name, arguments)
-
-
-def require_distributed(command: Command, arguments: Sequence[str], world_size: int) -> None:
-    """Refuse several processes for what one does alone: training and evaluation use them, one
-    run at a time."""
-    if not command.is_distributed:
-        names = ", ".join(name for name, other in COMMANDS.items() if other.is_distributed)
-        raise UserError(
-            f"rlhf-lab {command.name} with {world_size} processes (WORLD_SIZE): only {names} "
-            "make use of them; start it without torchrun"
-        )
-    if flags := MULTIRUN & set(arguments):
-        raise UserError(
-            f"rlhf-lab {command.name} {' '.join(sorted(flags))} with {world_size} processes "
-            "(WORLD_SIZE): a sweep starts runs of one process each; start it without torchrun, or "
-            "start every run with a torchrun of its own"
-        )
 
 
 def run_command(name: str, arguments: list[str]) -> int:

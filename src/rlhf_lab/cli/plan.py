@@ -38,6 +38,10 @@ FIXABLE = (
 )
 OPEN = ("auto", "0")
 MOST_NODES, MOST_DEVICES = 64, 64
+FITTED = (
+    *("generators", "sequences", "step_seconds", "prefill_tokens_per_second"),
+    *("round_seconds", "order"),
+)
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
@@ -61,20 +65,15 @@ def plan(options: argparse.Namespace, console: Console) -> int:
     if options.gpu:
         return show_gpu(options, console)
     if not options.words or is_option(options.words[0]):
-        raise UserError(need_text(options.words))
+        from rlhf_lab.experiment.planning.layouts.gpus import KNOWN
+
+        line = shlex.join(["rlhf-lab", "plan", "--gpu", "NAME", *options.words])
+        raise UserError(f"rlhf-lab plan without RUN needs --gpu NAME, as in {line}: choose {KNOWN}")
     folder = Path(options.words[0])
     from rlhf_lab.experiment.planning import planner
 
     planner.show(folder, options.words[1:], console)
     return 0
-
-
-def need_text(words: Sequence[str]) -> str:
-    """What a prediction without a run and without a GPU needs."""
-    from rlhf_lab.experiment.planning.layouts.gpus import KNOWN
-
-    line = shlex.join(["rlhf-lab", "plan", "--gpu", "NAME", *words])
-    return f"rlhf-lab plan without RUN needs --gpu NAME, as in {line}: choose {KNOWN}"
 
 
 def show_gpu(options: argparse.Namespace, console: Console) -> int:
@@ -175,12 +174,6 @@ PLAN = OptionsCommand(
     completes="folders",
     add_options=add_plan_options,
     action=plan,
-)
-
-
-FITTED = (
-    *("generators", "sequences", "step_seconds", "prefill_tokens_per_second"),
-    *("round_seconds", "order"),
 )
 
 

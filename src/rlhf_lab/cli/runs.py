@@ -20,6 +20,17 @@ from rlhf_lab.types.errors import UserError
 
 # Changes that a line names; the manifest and --json have all.
 SHOWN = 3
+FACTS = ("command", "task", "algo", "mode", "seed")
+# Columns with a metric: of the last round, and of the last evaluation.
+ROUND_METRICS = {"reward": "reward/mean", "KL": "kl/sampled_reference_k1"}
+EVAL_METRICS = {"gold win-rate": "gold/win_rate"}
+COLUMNS = (
+    *("run", "state", "started", "wall", *FACTS, "rounds", *ROUND_METRICS, *EVAL_METRICS),
+    "fork of",
+)
+DROPPED_FIRST = ("command", "seed", "task", "KL", "mode", "algo", "started", "reward", "wall")
+WITHOUT_PROBLEM = ("finished", "paused", "running")
+REMEDY = "--json or a wider terminal has all"
 
 
 def in_tree(runs: Sequence[RunSummary]) -> list[tuple[int, RunSummary]]:
@@ -58,11 +69,6 @@ def parent_of(run: RunSummary, runs: Sequence[RunSummary]) -> RunSummary | None:
     return None
 
 
-def branch(depth: int) -> str:
-    """What stands before a run's name. No spaces lead: cells of plain text lose them."""
-    return f"└{'─' * (depth - 1)} " if depth else ""
-
-
 def fork_in(run: RunSummary) -> dict[str, Any]:
     """What a run's manifest has about its parent; empty for a run of its own."""
     return dict(run.manifest.get("fork") or {})
@@ -79,15 +85,6 @@ def fork_text(run: RunSummary) -> str:
     return f"{Path(fork['parent']).name} at round {fork['round']}: {what}"
 
 
-FACTS = ("command", "task", "algo", "mode", "seed")
-# Columns with a metric: of the last round, and of the last evaluation.
-ROUND_METRICS = {"reward": "reward/mean", "KL": "kl/sampled_reference_k1"}
-EVAL_METRICS = {"gold win-rate": "gold/win_rate"}
-COLUMNS = (
-    *("run", "state", "started", "wall", *FACTS, "rounds", *ROUND_METRICS, *EVAL_METRICS),
-    "fork of",
-)
-DROPPED_FIRST = ("command", "seed", "task", "KL", "mode", "algo", "started", "reward", "wall")
 # Keys of --sort, and of the facts for programs that they compare.
 SORTED_BY = {
     "run": "run",
@@ -106,10 +103,13 @@ def row(run: RunSummary, depth: int = 0) -> list[str]:
     """One line of the table; what is not known is left empty. depth: runs above it in the tree of
     forks."""
     total, seconds = run.manifest.get("num_rounds"), wall_seconds(run)
+    # No spaces lead: cells of plain text lose them.
+    branch = f"└{'─' * (depth - 1)} " if depth else ""
+    begun = started(run) and f"{datetime.fromisoformat(started(run)).astimezone():%m-%d %H:%M}"
     return [
-        f"{branch(depth)}{run.name}",
+        f"{branch}{run.name}",
         run.state,
-        moment_text(started(run)),
+        begun,
         "" if seconds is None else seconds_text(seconds),
         *(str(run.manifest.get(fact, "")) for fact in FACTS),
         f"{run.rounds}/{total}" if total else str(run.rounds),
@@ -128,11 +128,6 @@ def metric_text(metrics: Mapping[str, Any], name: str) -> str:
 def started(run: RunSummary) -> str:
     """When a run was started, in UTC; "" if that is unknown."""
     return str(run.manifest.get("started", ""))
-
-
-def moment_text(moment: str) -> str:
-    """Month, day and minute, in the time of this machine."""
-    return f"{datetime.fromisoformat(moment).astimezone():%m-%d %H:%M}" if moment else ""
 
 
 def wall_seconds(run: RunSummary) -> float | None:
@@ -177,10 +172,6 @@ def sort_key(run: RunSummary, key: str) -> tuple[bool, Any, str]:
     """Of --sort: runs without the value first, then ascending, then by name."""
     value = facts_of(run)[SORTED_BY[key]]
     return value is not None, 0 if value is None else value, run.name
-
-
-WITHOUT_PROBLEM = ("finished", "paused", "running")
-REMEDY = "--json or a wider terminal has all"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -278,15 +269,13 @@ def as_json(
     listed: Sequence[RunSummary], sweeps: Sequence[Path], every: Sequence[RunSummary]
 ) -> str:
     """The runs and the sweeps, for programs. What is not known is null."""
-    found = [sweep_facts(folder, every) for folder in sweeps]
+    found: list[Mapping[str, Any]] = []
+    for folder in sweeps:
+        try:
+            found.append({"folder": str(folder), "jobs": job_states(folder, every), "problem": ""})
+        except UserError as error:
+            found.append({"folder": str(folder), "jobs": {}, "problem": str(error)})
     return json.dumps({"runs": list(map(facts_of, listed)), "sweeps": found}, indent=1)
-
-
-def sweep_facts(folder: Path, runs: Sequence[RunSummary]) -> Mapping[str, Any]:
-    try:
-        return {"folder": str(folder), "jobs": job_states(folder, runs), "problem": ""}
-    except UserError as error:
-        return {"folder": str(folder), "jobs": {}, "problem": str(error)}
 
 
 RUNS = OptionsCommand(

@@ -24,6 +24,12 @@ from rlhf_lab.types.samples import OFFLINE, POLICY, lag_in_rounds
 MISSING = "-"
 TOKEN_COLUMNS = ("place", "writer", "log-prob", "version", "lag", "token")
 TOKEN_LINE = "{:>6}  {:<11}  {:>8}  {:>7}  {:>3}  {}"
+INDENT = "  "
+ORDERS: Mapping[str, Callable[[RolloutSample], float]] = {
+    "round": lambda one: one.round,
+    "reward": lambda one: one.reward,
+    "length": lambda one: one.tokens,
+}
 
 
 def token_lines(sample: RolloutSample, width: int) -> Iterator[str]:
@@ -57,14 +63,6 @@ def token_cells(turn: Mapping[str, Any], round_: int) -> Iterator[tuple[object, 
 def quoted(text: str) -> str:
     """The text in quotes, with what a terminal obeys or does not show as escapes."""
     return repr(text)
-
-
-INDENT = "  "
-ORDERS: Mapping[str, Callable[[RolloutSample], float]] = {
-    "round": lambda one: one.round,
-    "reward": lambda one: one.reward,
-    "length": lambda one: one.tokens,
-}
 
 
 @dataclass(frozen=True)

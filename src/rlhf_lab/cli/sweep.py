@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rlhf_lab.cli import train
 from rlhf_lab.cli.command import HydraCommand
@@ -44,17 +44,15 @@ class SweepCommand(HydraCommand):
 
 
 def flags_of(arguments: Sequence[str]) -> list[str]:
-    """What Hydra is passed for a sweep's name or path and its overrides."""
+    """What Hydra is passed for a sweep's name or path and its overrides, in which options of the
+    sweeper have short names."""
     path = sweep_file(arguments[0])
     chosen = ["--config-dir", str(path.parent), "--config-name", path.stem]
-    return ["-m", *chosen, *long_names(arguments[1:])]
-
-
-def long_names(overrides: Sequence[str]) -> Iterator[str]:
-    """Overrides with the whole names of the sweeper's options."""
-    for text in overrides:
-        is_short = text.partition("=")[0] in SHORT
-        yield f"hydra.sweeper.{text}" if is_short else text
+    whole = [
+        f"hydra.sweeper.{text}" if text.partition("=")[0] in SHORT else text
+        for text in arguments[1:]
+    ]
+    return ["-m", *chosen, *whole]
 
 
 SWEEP = SweepCommand(

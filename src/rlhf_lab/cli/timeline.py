@@ -49,6 +49,15 @@ if TYPE_CHECKING:
 
 
 PAGE = Path(__file__).with_name("timeline_page.html")
+HATCHED: dict[str, Any] = {
+    "facecolor": "#f0f0f0",
+    "edgecolor": "#a8a8a8",
+    "hatch": "/////",
+    "linewidth": 0,
+}
+# A lane with more spans is not drawn whole, but so many rounds of its middle.
+MOST_SPANS = 200
+MIDDLE_ROUNDS = 12
 
 
 def html(
@@ -74,14 +83,6 @@ def swatches(colours: Sequence[tuple[str, str]]) -> str:
         f'<span><i style="background:{colour}"></i>{escape(label)}</span>'
         for label, colour in colours
     )
-
-
-HATCHED: dict[str, Any] = {
-    "facecolor": "#f0f0f0",
-    "edgecolor": "#a8a8a8",
-    "hatch": "/////",
-    "linewidth": 0,
-}
 
 
 def figure(
@@ -162,11 +163,6 @@ def draw_legends(picture: Figure, seen: Sequence[LaneSpan]) -> None:
         title="colour: version of the weights at work",
         **small,
     )
-
-
-# A lane with more spans is not drawn whole, but so many rounds of its middle.
-MOST_SPANS = 200
-MIDDLE_ROUNDS = 12
 
 
 def drawable_spans(folder: Path) -> list[LaneSpan]:

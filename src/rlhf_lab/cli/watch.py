@@ -23,6 +23,10 @@ from rlhf_lab.sweeps.live_table import JobProgress
 from rlhf_lab.sweeps.sweep_file import RECORD
 from rlhf_lab.types.errors import UserError
 
+FEWEST_SECONDS, MOST_SECONDS = 0.2, 3600.0
+# Lines of a table that is printed once, and not drawn on a screen.
+ALL_LINES = 10**6
+
 
 class WatchedRun:
     """A run as it is watched."""
@@ -88,11 +92,6 @@ def open_source(folder: Path) -> Source:
     raise UserError(
         f"{folder} is neither a run nor a sweep (no {MANIFEST}, no {RECORD}): try {remedy}"
     )
-
-
-FEWEST_SECONDS, MOST_SECONDS = 0.2, 3600.0
-# Lines of a table that is printed once, and not drawn on a screen.
-ALL_LINES = 10**6
 
 
 def seconds(text: str) -> float:

@@ -23,7 +23,7 @@ from rlhf_lab.runs.live.files import RoundRow
 from rlhf_lab.runs.live.lines import phase_name
 from rlhf_lab.runs.live.state import WINDOW, LiveState, RunFollower, Window
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.job_rows import JobRow, cells
+from rlhf_lab.sweeps.job_rows import cells
 from rlhf_lab.types.errors import UserError
 
 LOOPBACK = "127.0.0.1"
@@ -89,7 +89,10 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        if self.headers.get("Host", "") not in allowed_hosts(self.server.server_port):
+        # What a browser sends that was given the address itself.
+        port = self.server.server_port
+        allowed = [*(f"{host}:{port}" for host in HOSTS), *(HOSTS if port == 80 else ())]
+        if self.headers.get("Host", "") not in allowed:
             self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"unknown host: open the address\n")
             return
         address = urlsplit(self.path).path
@@ -121,11 +124,6 @@ class Handler(BaseHTTPRequestHandler):
         """Nothing: a page asks every second."""
 
 
-def allowed_hosts(port: int) -> set[str]:
-    """What a browser sends that was given the address itself."""
-    return {f"{host}:{port}" for host in HOSTS} | (set(HOSTS) if port == 80 else set())
-
-
 def state_of(source: Source) -> dict[str, Any]:
     """All that the page draws."""
     if isinstance(source, WatchedRun):
@@ -140,14 +138,13 @@ def state_of(source: Source) -> dict[str, Any]:
         "name": source.name,
         "is_open": not source.is_over(),
         "left": source.jobs.seconds_left(rows),
-        "runs": [job_value(row, source.jobs.followers[row.name]) for row in begun if row in chosen],
+        "runs": [
+            run_value(row.live, source.jobs.followers[row.name]) | {"name": row.name}
+            for row in begun
+            if row in chosen and row.live is not None
+        ],
         "jobs": [cells(row) for row in rows],
     }
-
-
-def job_value(row: JobRow, follower: RunFollower) -> dict[str, Any]:
-    assert row.live is not None, "chosen among those that began"
-    return run_value(row.live, follower) | {"name": row.name}
 
 
 def run_value(state: LiveState, follower: RunFollower) -> dict[str, Any]:

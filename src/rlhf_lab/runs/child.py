@@ -27,6 +27,9 @@ from typing import Any
 PIPE = "{pipe}"
 POLL_SECONDS = 0.2
 TAIL_LINES = 30
+# What terminals and schedulers send to all processes of a group or a job.
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+PR_SET_PDEATHSIG = 1
 
 
 class RemoteTraceback(Exception):
@@ -147,11 +150,6 @@ def end_process(pid: int, seconds: float) -> bool:
     else:
         return False
     return True
-
-
-# What terminals and schedulers send to all processes of a group or a job.
-GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-PR_SET_PDEATHSIG = 1
 
 
 def ignore_group_signals() -> None:

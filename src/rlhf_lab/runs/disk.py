@@ -32,6 +32,11 @@ CLOSED = {
 # An error of the system in the exceptions of libraries in Rust.
 OF_SYSTEM = re.compile(r"\(os error (\d+)\)")
 STATUS = Path("/proc/self/status")
+ENTRY = "entry.json"
+DRAFT = ".making-"
+NONE: Mapping[str, str] = {}
+# Of runs of version 0.1.
+OLD_DRAFTS = (".manifest-", ".config-")
 
 
 def disk_error(error: BaseException) -> OSError | None:
@@ -115,13 +120,6 @@ def umask() -> int:
         return mask
 
 
-ENTRY = "entry.json"
-DRAFT = ".making-"
-NONE: Mapping[str, str] = {}
-# Of runs of version 0.1.
-OLD_DRAFTS = (".manifest-", ".config-")
-
-
 class CorruptFolder(Exception):
     """A file of an atomic folder is missing, changed or cut short."""
 
@@ -193,21 +191,17 @@ def verify(folder: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
         if name not in files:
             raise CorruptFolder(f"{folder} lacks its file {name}")
     for name, digest in files.items():
-        verify_file(folder, name, digest)
-    return entry
-
-
-def verify_file(folder: Path, name: str, digest: str) -> None:
-    """Raise CorruptFolder unless a file has its digest."""
-    path = folder / name
-    try:
-        if not path.is_file():
+        path = folder / name
+        try:
+            found = file_digest(path) if path.is_file() else ""
+        except OSError as error:
+            reason = f"{name[:60]} cannot be read ({error.strerror})"
+            raise CorruptFolder(f"{folder}: {reason}") from error
+        if not found:
             raise CorruptFolder(f"{folder} lacks its file {name}")
-        found = file_digest(path)
-    except OSError as error:
-        raise CorruptFolder(f"{folder}: {name[:60]} cannot be read ({error.strerror})") from error
-    if found != digest:
-        raise CorruptFolder(f"{folder} is damaged: {name} was cut short or changed")
+        if found != digest:
+            raise CorruptFolder(f"{folder} is damaged: {name} was cut short or changed")
+    return entry
 
 
 def remove_drafts(parent: Path) -> None:

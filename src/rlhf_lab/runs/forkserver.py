@@ -68,7 +68,11 @@ def start(
             name=name,
             daemon=daemon,
         )
-        use_known_start_method()
+        # Children know this default start method: they get it from their parent, and launchers add
+        # their own to workers, such as joblib's loky.
+        known = (None, *multiprocessing.get_all_start_methods())
+        if multiprocessing.get_start_method(allow_none=True) not in known:
+            multiprocessing.set_start_method(METHOD, force=True)
         warm()
         with nameless_main():
             process.start()
@@ -102,14 +106,6 @@ def require_short_folder(folder: str) -> None:
             f"TMPDIR={folder} is too long for the sockets of processes: set TMPDIR to a folder of "
             f"at most {LONGEST_FOLDER} bytes, such as /tmp"
         )
-
-
-def use_known_start_method() -> None:
-    """Set a default start method that children know: they get it from their parent, and launchers
-    add their own to workers, such as joblib's loky."""
-    known = (None, *multiprocessing.get_all_start_methods())
-    if multiprocessing.get_start_method(allow_none=True) not in known:
-        multiprocessing.set_start_method(METHOD, force=True)
 
 
 @contextmanager

@@ -19,14 +19,13 @@ from rlhf_lab.runs.schema import kind_of
 from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.types.data import Metrics
 
+# A run of a million rounds has files of some GiB.
+ROWS_BYTES = 64 * 2**30
+
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Replace a JSONL file in one step."""
     atomic_write(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-# A run of a million rounds has files of some GiB.
-ROWS_BYTES = 64 * 2**30
 
 
 class Rows(list[dict[str, Any]]):

@@ -226,9 +226,8 @@ def precision_in(manifest: Mapping[str, Any]) -> str:
     unknown. Sizes of passes decide no more than the order of sums, and are left out."""
     parts = manifest.get("precision")
     named = parts.items() if isinstance(parts, Mapping) else ()
-    return ", ".join(precision_text(name, part) for name, part in named if part)
-
-
-def precision_text(name: str, part: Mapping[str, Any]) -> str:
-    tf32 = " with tf32" if part.get("tf32") else ""
-    return f"{name} {part.get('dtype')} on {part.get('device')}{tf32}"
+    return ", ".join(
+        f"{name} {part.get('dtype')} on {part.get('device')}{' with tf32' * bool(part.get('tf32'))}"
+        for name, part in named
+        if part
+    )

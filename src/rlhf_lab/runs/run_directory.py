@@ -25,6 +25,7 @@ LOCK = ".lock"
 LEASE_SECONDS = 180.0
 POLL_SECONDS = 1.0
 OWNER_BYTES = 4096
+End = Literal["finished", "failed", "interrupted", "stopped", "paused"]
 
 
 @contextmanager
@@ -63,9 +64,6 @@ def owner_of(path: Path) -> dict[str, Any]:
         return read_json(path, dict[str, Any], OWNER_BYTES)
     except Unreadable:
         return {}
-
-
-End = Literal["finished", "failed", "interrupted", "stopped", "paused"]
 
 
 class RunDirectory:

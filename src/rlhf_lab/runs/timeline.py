@@ -32,6 +32,9 @@ PAUSED = "paused"
 GENERATION = ("generate", "score")
 
 Interval = tuple[float, float]
+OF_CHUNKS = {"virtual_generator", "virtual_seconds_versions", "virtual_seconds_end"}
+# Of the chunks of colocated generators, also where it is empty.
+PAUSES = "virtual_seconds_pauses"
 
 
 @dataclass(frozen=True)
@@ -60,25 +63,23 @@ class LaneSpan:
 
 
 def read_spans(folder: Path) -> list[LaneSpan]:
-    """The spans of a run in the order of its file. Raises UserError if it has no such file."""
+    """The spans of a run in the order of its file. Raises UserError if it has no such file, or if a
+    span ends before it begins."""
     path = folder / TIMELINE
     if not path.is_file():
         raise UserError(
             f"{folder} has no {TIMELINE}: name a run that `rlhf-lab train` made "
             "(`rlhf-lab runs` lists them)"
         )
-    return [span_of(row, path, number) for number, row in enumerate(read_rows(path), start=1)]
-
-
-def span_of(row: Mapping[str, Any], path: Path, number: int) -> LaneSpan:
-    """A row as a span. Raises Unreadable if it ends before it begins."""
-    if row["end"] < row["start"]:
-        reason = f"it is less than start={row['start']!r}: delete the line to read the others"
-        raise Unreadable(path, reason, f"line {number} key end")
-    known: dict[str, Any] = {
-        field.name: row[field.name] for field in fields(LaneSpan) if field.name in row
-    }
-    return LaneSpan(**known)
+    spans = []
+    for number, row in enumerate(read_rows(path), start=1):
+        if row["end"] < row["start"]:
+            reason = f"it is less than start={row['start']!r}: delete the line to read the others"
+            raise Unreadable(path, reason, f"line {number} key end")
+        spans.append(
+            LaneSpan(**{one.name: row[one.name] for one in fields(LaneSpan) if one.name in row})
+        )
+    return spans
 
 
 def wall(spans: Sequence[LaneSpan]) -> float:
@@ -172,9 +173,6 @@ def window_of(spans: Sequence[LaneSpan], first: int, last: int) -> Interval:
 
 
 SUMS = WALL, TRAIN, SYNC = [f"virtual_seconds/{name}" for name in ("wall", "train", "sync")]
-OF_CHUNKS = {"virtual_generator", "virtual_seconds_versions", "virtual_seconds_end"}
-# Of the chunks of colocated generators, also where it is empty.
-PAUSES = "virtual_seconds_pauses"
 
 
 def read_virtual_spans(folder: Path) -> list[LaneSpan]:

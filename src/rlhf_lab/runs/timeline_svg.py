@@ -33,6 +33,10 @@ PAUSE = "#c3c8d0"
 OTHER_LABEL = "sync, probe, track, save, checkpoint"
 PAUSED_LABEL = "paused while the trainer trains"
 IDLE_LABEL = "idle or waiting"
+# Pixels; the pages that show a timeline have the same heights.
+LANE = 34
+MARGIN = 22
+BAR = LANE - 6
 
 
 def colour(span: LaneSpan) -> str:
@@ -73,12 +77,6 @@ def version_colours(spans: Sequence[LaneSpan]) -> list[tuple[str, str]]:
         )
         for key, same in alike.items()
     ]
-
-
-# Pixels; the pages that show a timeline have the same heights.
-LANE = 34
-MARGIN = 22
-BAR = LANE - 6
 
 
 def chart(

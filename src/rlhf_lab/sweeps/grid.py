@@ -93,10 +93,12 @@ def values_of(key: str, override: Override) -> tuple[str, ...]:
 
 
 def name_of(point: Mapping[str, str]) -> str:
-    """The folder of a point, `algo-grpo/seed-1`: a level for each swept key."""
-    levels = [
-        f"{key}-{value}" for key, value in zip(short_keys(list(point)), point.values(), strict=True)
-    ]
+    """The folder of a point, `algo-grpo/seed-1`: a level for each swept key, by its last part, or
+    by the whole key where two have the same last part."""
+    plain = [key.lstrip("+~") for key in point]
+    last = [key.split("@")[-1].rpartition(".")[2] for key in plain]
+    short = [word if last.count(word) == 1 else key for word, key in zip(last, plain, strict=True)]
+    levels = [f"{key}-{value}" for key, value in zip(short, point.values(), strict=True)]
     for level in levels:
         if len(level.encode()) > LONGEST_LEVEL:
             raise UserError(
@@ -106,20 +108,14 @@ def name_of(point: Mapping[str, str]) -> str:
     return "/".join(level.translate(UNSAFE) for level in levels) or "job"
 
 
-def short_keys(keys: Sequence[str]) -> list[str]:
-    """The last part of each key, or the whole key where two have the same last part."""
-    plain = [key.lstrip("+~") for key in keys]
-    last = [key.split("@")[-1].rpartition(".")[2] for key in plain]
-    return [word if last.count(word) == 1 else key for word, key in zip(last, plain, strict=True)]
-
-
 def check_choices(
     params: Mapping[str, str], grid: Grid, parser: OverridesParser, loader: Any
 ) -> None:
     """Refuse an override of a group or key by which the choices of a swept overlay differ: all jobs
     would have it, under the names of the choices."""
     own = grid_of(params, [], parser).swept
-    passed = dict(key_and_value(text) for text in grid.fixed)
+    pairs = (text.partition("=")[::2] for text in grid.fixed)
+    passed = {key.lstrip("+~"): value for key, value in pairs}
     passed |= {key: ",".join(v) for key, v in grid.swept.items() if key not in params}
     for swept, chosen in grid.swept.items():
         # Options of the config's own groups are made to be combined with others.
@@ -137,12 +133,6 @@ def check_choices(
                     f"in {key}, and jobs would have another one than their names; leave it out, or "
                     f"pass {swept}={(alike or list(every))[0]}"
                 )
-
-
-def key_and_value(override: str) -> tuple[str, str]:
-    """The key of an override without what it does to it, and its value."""
-    key, _, value = override.partition("=")
-    return key.lstrip("+~"), value
 
 
 def set_by(loader: Any, group: str, choice: str) -> Iterator[tuple[str, str]]:

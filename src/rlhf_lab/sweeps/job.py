@@ -33,6 +33,7 @@ ADDRESSES = ("urls", "host", "port", "nccl_host", "connect_seconds")
 NCCL_PORT = 29600
 # States of a job that ended early without an error: it resumes from its checkpoint.
 RESUMABLE = ("stopped", "interrupted", "died", "paused")
+LINE_CHARACTERS = 60
 
 
 @dataclass(frozen=True)
@@ -101,19 +102,13 @@ def content_of(config: Config) -> str:
     return config_hash(settings | {"functions": functions} | own)
 
 
-def stages_state(stages: Sequence[Path]) -> str:
-    """The state of a job that makes stages: finished, running, or new."""
-    missing = [stage for stage in stages if not stage.exists()]
-    if not missing:
-        return "finished"
-    return "new" if all(is_free(lock_file(stage)) for stage in missing) else "running"
-
-
 def state_of(job: Job) -> JobState:
     """The state of a job. Raises UserError if its folder holds another run."""
     path = job.folder / MANIFEST
     if not job.is_run:
-        return JobState(stages_state(job.stages), {})
+        missing = [stage for stage in job.stages if not stage.exists()]
+        is_idle = all(is_free(lock_file(stage)) for stage in missing)
+        return JobState("finished" if not missing else "new" if is_idle else "running", {})
     if not path.exists():
         return JobState("new", {})
     try:
@@ -128,9 +123,6 @@ def state_of(job: Job) -> JobState:
             "run away"
         )
     return JobState(state_in(manifest), manifest)
-
-
-LINE_CHARACTERS = 60
 
 
 class JobTable:

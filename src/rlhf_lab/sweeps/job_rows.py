@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Protocol
 
 from rlhf_lab.runs.folder import MANIFEST
-from rlhf_lab.runs.live.files import RoundRow
 from rlhf_lab.runs.live.lines import (
     count_text,
     mean_lag,
@@ -39,6 +38,10 @@ ENDED = ("finished", "failed")
 COLUMNS = ("job", "state", "round", "ETA", "reward", "KL", "lag", "waits t/g", "tokens/s", "took")
 # Left out first where the terminal is narrow.
 LEAST_NEEDED = ("tokens/s", "waits t/g", "took", "lag", "KL")
+# Of the jobs that make what runs share, before the runs start.
+STAGE_LOGS = Path("logs", "stages")
+# A log of a job that works has a line at least every minute.
+FRESH_SECONDS = 70.0
 
 
 @dataclass(frozen=True)
@@ -75,16 +78,12 @@ def row_of_run(
 ) -> JobRow:
     """The row of a job whose run has a folder."""
     done = follower.rows
-    share = 1.0 if state == "finished" else len_done(done) / max(rounds, 1)
+    share = 1.0 if state == "finished" else (done[-1].step + 1 if done else 0) / max(rounds, 1)
     # A resumed run continues the wall-clock of its rounds, but starts its age again.
     wall = done[-1].get("wall") or 0.0 if done else 0.0
     timed = max(wall, live.elapsed if share == 1 else 0.0) if done else None
     predicted = timed / share if timed is not None and share else None
     return JobRow(name, state, rounds, share, live.elapsed, predicted, live)
-
-
-def len_done(rows: Sequence[RoundRow]) -> int:
-    return rows[-1].step + 1 if rows else 0
 
 
 def seconds_left(rows: Sequence[JobRow], at_a_time: int) -> float | None:
@@ -150,12 +149,6 @@ def job_line(row: JobRow) -> str:
     """A running job in one plain line."""
     text = run_line(row.live) if row.live is not None else row.note
     return f"  {row.name}: {text}" if text else f"  {row.name}"
-
-
-# Of the jobs that make what runs share, before the runs start.
-STAGE_LOGS = Path("logs", "stages")
-# A log of a job that works has a line at least every minute.
-FRESH_SECONDS = 70.0
 
 
 class RecordedJobs:

@@ -12,6 +12,7 @@ from rlhf_lab.types.errors import UserError
 
 RERUNS = ("none", "failed")
 OTHER_CODE = ("refuse", "keep")
+SUFFIX = ".yaml"
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,6 @@ class SweeperOptions:
                 raise UserError(
                     f"hydra.sweeper.{key}={getattr(self, key)}: choose one of {', '.join(known)}"
                 )
-
-
-SUFFIX = ".yaml"
 
 
 def sweeps_folder() -> Path:

@@ -161,7 +161,13 @@ def stage_jobs(context: Context, jobs: Sequence[Job], folder: Path) -> list[Job]
     every = [
         Job(
             name=f"stages of {job.name}",
-            words=tuple(command_words(context, STAGES, own_overrides(job))),
+            words=tuple(
+                command_words(
+                    context,
+                    STAGES,
+                    [text for text in job.overrides if not text.startswith("hydra.")],
+                )
+            ),
             overrides=job.overrides,
             folder=job.folder,
             log=folder / LOGS / STAGES / f"{job.name}.log",
@@ -178,11 +184,6 @@ def stage_jobs(context: Context, jobs: Sequence[Job], folder: Path) -> list[Job]
         ranks.append(shared.get(job.stages[0], 0))
         shared[job.stages[0]] = ranks[-1] + 1
     return [job for _, job in sorted(zip(ranks, every, strict=True), key=lambda pair: pair[0])]
-
-
-def own_overrides(job: Job) -> list[str]:
-    """A job's overrides without those of Hydra."""
-    return [text for text in job.overrides if not text.startswith("hydra.")]
 
 
 class ContextSweeper(Sweeper):  # type: ignore[misc]

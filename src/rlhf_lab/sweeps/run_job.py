@@ -41,6 +41,9 @@ from rlhf_lab.types.errors import StopRequested, UserError
 DOOR = "rlhf_lab.cli.main"
 # Libraries read these once, when they are loaded.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+# States of a job whose command did its work.
+ENDED = ("finished", "paused")
 
 
 def start_child(words: Sequence[str], log: Path, threads: int, script: str = "") -> BaseProcess:
@@ -84,16 +87,6 @@ def live_as_child(words: tuple[str, ...], log: str, script: str, threads: int) -
     code: int = importlib.import_module(DOOR).main()
     sys.stdout.flush()
     sys.exit(code)
-
-
-def end_child(process: BaseProcess) -> None:
-    """Have a child save its state, and wait until it has ended."""
-    if process.is_alive() and process.pid is not None:
-        os.kill(process.pid, signal.SIGTERM)
-    process.join()
-
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 @dataclass(frozen=True)
@@ -160,9 +153,6 @@ def raise_for(number: int) -> None:
 
 # Exit codes of a command that a signal stopped, after it saved its state, or before it could.
 STOPPED = {os.EX_TEMPFAIL, *(-number for number in SIGNALS)}
-
-# States of a job whose command did its work.
-ENDED = ("finished", "paused")
 
 
 class JobFailed(Exception):
@@ -252,7 +242,9 @@ def run(job: Job, stop_files: StopFiles) -> None:
             if not stop_files.is_stopped:
                 process.join()
     finally:
-        end_child(process)
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGTERM)
+        process.join()
     code = process.exitcode
     assert code is not None, "the child has ended"
     if code in STOPPED:

@@ -31,6 +31,13 @@ from rlhf_lab.sweeps.run_job import JobRunner, JobStopped, stop_on_signal
 from rlhf_lab.sweeps.sweep_file import SweepRecord, check_record, from_sweep, write_record
 from rlhf_lab.types.errors import JobsFailed, UserError
 
+# Commands whose jobs are runs with a folder.
+OF_RUNS = ("train", "pipeline")
+# Overrides that do not change the question of a sweep, and so not its folder.
+ASIDE = ("output.", "hydra.", "tracker", "checkpoint", "launcher")
+# The folder of Hydra's own sweeps in conf/config.yaml.
+UNNAMED = ".multirun"
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -90,14 +97,6 @@ def ending_of(job: Job, returned: JobReturn) -> Ended:
     return Ended(job, state_of(job).name, str(error) or type(error).__name__)
 
 
-# Commands whose jobs are runs with a folder.
-OF_RUNS = ("train", "pipeline")
-# Overrides that do not change the question of a sweep, and so not its folder.
-ASIDE = ("output.", "hydra.", "tracker", "checkpoint", "launcher")
-# The folder of Hydra's own sweeps in conf/config.yaml.
-UNNAMED = ".multirun"
-
-
 def sweep(
     context: Context, params: Mapping[str, str], arguments: Sequence[str], options: SweeperOptions
 ) -> list[Ended]:
@@ -120,7 +119,8 @@ def sweep(
     check_record(folder, record, options.extend)
     states = {job.name: state_of(job) for job in jobs}
     check_code(jobs, states, code, options)
-    todo = [job for job in jobs if is_to_do(states[job.name], options)]
+    startable = ("new", *RESUMABLE, options.rerun)
+    todo = [job for job in jobs if states[job.name].name in startable]
     console.print(f"sweep {folder}, code {code}")
     print_plan(context, console, jobs, states, todo)
     if options.dry:
@@ -199,11 +199,6 @@ def composes(context: Context, override: str) -> bool:
     except ConfigCompositionException:
         return False
     return True
-
-
-def is_to_do(state: JobState, options: SweeperOptions) -> bool:
-    """Whether a job in this state is started."""
-    return state.name in ("new", *RESUMABLE) or state.name == options.rerun
 
 
 def check_code(

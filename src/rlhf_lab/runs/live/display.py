@@ -29,6 +29,11 @@ from rlhf_lab.runs.live.progress import PROGRESS, TRAIN, Activity, Progress, wri
 from rlhf_lab.runs.live.state import RunFollower
 from rlhf_lab.types.data import Clock
 
+# Drawing takes time from the run that is being measured.
+DRAW_SECONDS = 1.0
+SPIN_SECONDS = 0.25
+WRITE_SECONDS = 2.0
+
 
 class CellScreen:
     """Has what is used of rich's Live. width: of the output, in characters."""
@@ -65,10 +70,6 @@ class CellScreen:
         }
 
 
-# Drawing takes time from the run that is being measured.
-DRAW_SECONDS = 1.0
-SPIN_SECONDS = 0.25
-WRITE_SECONDS = 2.0
 Screen = Live | CellScreen
 
 

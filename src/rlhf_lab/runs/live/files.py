@@ -41,6 +41,12 @@ NUMBERS = {
     "restarts": "timing/generator_restarts",
 }
 HISTOGRAMS = ("lag/rounds_histogram", "lag/updates_histogram")
+# Enough for a line, whose texts are bounded by the model's context.
+TAIL_BYTES = MEBIBYTE
+# File, key of the response, key of its score.
+SOURCES = (("rollouts.jsonl", "response", "reward"), ("samples.jsonl", "sample", "gold"))
+# What is shown of an evaluation: the first of these that its newest row has.
+KEYS = {"win-rate": "gold/win_rate", "judge": "gold/mean", "proxy": "proxy/mean"}
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,10 @@ class RowFile:
 
     def _add(self, line: bytes) -> bool:
         """Take a line. Returns whether it is a round."""
-        row = self._parsed(line)
+        try:
+            row = row_of(parse_json(line, dict[str, Any], self._path))
+        except Unreadable:
+            row = None
         if row is None:
             self.num_damaged += 1
             return False
@@ -111,12 +120,6 @@ class RowFile:
             self._rows.pop()
         self._rows.append(row)
         return True
-
-    def _parsed(self, line: bytes) -> RoundRow | None:
-        try:
-            return row_of(parse_json(line, dict[str, Any], self._path))
-        except Unreadable:
-            return None
 
 
 def id_of(status: os.stat_result) -> tuple[int, int]:
@@ -155,12 +158,6 @@ def counts_of(value: object) -> dict[int, int]:
         and isinstance(count, int)
         and count >= 0
     }
-
-
-# Enough for a line, whose texts are bounded by the model's context.
-TAIL_BYTES = MEBIBYTE
-# File, key of the response, key of its score.
-SOURCES = (("rollouts.jsonl", "response", "reward"), ("samples.jsonl", "sample", "gold"))
 
 
 @dataclass(frozen=True)
@@ -218,10 +215,6 @@ def last_row(path: Path) -> Mapping[str, Any]:
         return parse_json(lines[-1], dict[str, Any], path) if lines else {}
     except (OSError, Unreadable):
         return {}
-
-
-# What is shown of an evaluation: the first of these that its newest row has.
-KEYS = {"win-rate": "gold/win_rate", "judge": "gold/mean", "proxy": "proxy/mean"}
 
 
 @dataclass(frozen=True)

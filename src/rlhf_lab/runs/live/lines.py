@@ -20,6 +20,28 @@ BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-=+*%#"
 # Values of a histogram that have a bar of their own; more share bars.
 MOST_BARS = 16
+# Seconds without a line.
+LINE_SECONDS = 5.0
+# A log of many hours needs no line every five seconds, but none may be silent for minutes.
+LINE_SHARE = 0.05
+SLOWEST_SECONDS = 60.0
+PHASES = {
+    "start": "starting the generators",
+    "take": "waiting for rollouts",
+    "reference": "reading log-probs",
+    "update": "updating",
+    "probe": "measuring off-policy gaps",
+    "sync": "publishing weights",
+    "track": "writing metrics",
+    "save": "saving weights",
+    "checkpoint": "saving a checkpoint",
+}
+# Between two phases.
+PREPARING = "preparing"
+# Without generators beside the trainer.
+ALONE = {"take": "generating", "start": "starting"}
+# A phase is named in lines once it has lasted so long.
+LONG_SECONDS = 2.0
 
 
 def seconds_text(seconds: float) -> str:
@@ -100,30 +122,6 @@ def histogram_text(counts: Mapping[int, int], bars: str = BARS) -> str:
     top = len(bars) - 1
     drawn = "".join(bars[math.ceil(count / max(sums) * top)] for count in sums)
     return f"{low} {drawn} {high}"
-
-
-# Seconds without a line.
-LINE_SECONDS = 5.0
-# A log of many hours needs no line every five seconds, but none may be silent for minutes.
-LINE_SHARE = 0.05
-SLOWEST_SECONDS = 60.0
-PHASES = {
-    "start": "starting the generators",
-    "take": "waiting for rollouts",
-    "reference": "reading log-probs",
-    "update": "updating",
-    "probe": "measuring off-policy gaps",
-    "sync": "publishing weights",
-    "track": "writing metrics",
-    "save": "saving weights",
-    "checkpoint": "saving a checkpoint",
-}
-# Between two phases.
-PREPARING = "preparing"
-# Without generators beside the trainer.
-ALONE = {"take": "generating", "start": "starting"}
-# A phase is named in lines once it has lasted so long.
-LONG_SECONDS = 2.0
 
 
 class Pace:

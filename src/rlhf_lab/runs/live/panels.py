@@ -33,11 +33,19 @@ from rlhf_lab.runs.live.lines import (
 from rlhf_lab.runs.live.progress import TRAIN
 from rlhf_lab.runs.live.state import LiveState
 
-# Narrower terminals get the panels below each other.
-
-
 # Name, value with its unit, and the values of a curve.
 Line = tuple[str, str, Sequence[float]]
+# Narrower terminals get the panels below each other.
+SIDE_BY_SIDE = 76
+BAR_WIDTH = 24
+SPARK_WIDTH = 24
+LEAST_SPARK = 4
+# Frame and padding of a panel.
+FRAME = 4
+# Without a sign for so long, a reader should know.
+SILENT_SECONDS = 60.0
+SAMPLE_CHARACTERS = 200
+STYLES = {"running": "green", "finished": "cyan", "failed": "red", "died": "red"}
 
 
 def generator_lines(state: LiveState, rows: Sequence[RoundRow], bars: str) -> list[Line]:
@@ -97,19 +105,6 @@ def curve(rows: Sequence[RoundRow], name: str) -> list[float]:
     """A number of every round that has it; [] for a single one."""
     values = [value for row in rows if (value := row.get(name)) is not None]
     return values if len(values) > 1 else []
-
-
-# Narrower terminals get the panels below each other.
-SIDE_BY_SIDE = 76
-BAR_WIDTH = 24
-SPARK_WIDTH = 24
-LEAST_SPARK = 4
-# Frame and padding of a panel.
-FRAME = 4
-# Without a sign for so long, a reader should know.
-SILENT_SECONDS = 60.0
-SAMPLE_CHARACTERS = 200
-STYLES = {"running": "green", "finished": "cyan", "failed": "red", "died": "red"}
 
 
 def render(

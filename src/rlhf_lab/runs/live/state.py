@@ -23,6 +23,10 @@ from rlhf_lab.runs.reading import Unreadable
 
 # Rounds that a smoothed number covers.
 WINDOW = 10
+MOST_EVENTS = 4
+FACTS = ("task", "algo", "correction", "mode", "model")
+Now = Callable[[], float]
+MEANS = ("reward", "kl", "length", "eos_rate", "entropy", "grad_norm")
 
 
 class Window:
@@ -93,10 +97,6 @@ def shares(window: Window, generators: int) -> dict[str, float | None]:
     return {"generating": generating, "training": window.share("train")}
 
 
-MOST_EVENTS = 4
-FACTS = ("task", "algo", "correction", "mode", "model")
-
-
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     """The run's parts, N, S and seed."""
     facts = {name: str(manifest[name]) for name in FACTS if manifest.get(name)}
@@ -125,10 +125,10 @@ def events(
     manifest: Mapping[str, Any], rows: Sequence[RoundRow], progress: Progress, num_damaged: int
 ) -> tuple[str, ...]:
     """What a reader should know, oldest first: restarts, groups that were lost, lines printed."""
-    found = [
-        f"resumed {clock_text(restart['at'])}, after it was {restart['after']}"
-        for restart in manifest.get("resumed", [])
-    ]
+    found = []
+    for restart in manifest.get("resumed", []):
+        at = datetime.fromisoformat(restart["at"]).astimezone(UTC)
+        found.append(f"resumed {at:%Y-%m-%d %H:%M} UTC, after it was {restart['after']}")
     for name, text in (
         ("dropped", "dropped as too old"),
         ("unscored", "without a reward"),
@@ -144,14 +144,6 @@ def events(
     if num_damaged:
         found.append(f"unreadable lines of {METRICS}, left out: {num_damaged}")
     return (*found, *progress.notes)[-MOST_EVENTS:]
-
-
-def clock_text(moment: str) -> str:
-    """`2026-11-23 09:26 UTC`."""
-    return f"{datetime.fromisoformat(moment).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
-Now = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -313,9 +305,6 @@ class RunFollower:
             since = 0.0
         # A round that takes longer than the others did still takes some time.
         return pace * (left - 1) + max(0.0, pace - since)
-
-
-MEANS = ("reward", "kl", "length", "eos_rate", "entropy", "grad_norm")
 
 
 def view_of(folder: Path, now: Now = time.time) -> LiveState:

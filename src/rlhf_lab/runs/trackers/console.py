@@ -93,7 +93,9 @@ def fitted_table(
         padding=(0, GAP - 1, 0, 0),
     )
     for number, cells in zip(shown, widths, strict=True):
-        is_number = columns[number].kind is Kind.fixed and is_numeric([r[number] for r in flat])
+        known = [row[number] for row in flat if row[number]]
+        is_fixed = columns[number].kind is Kind.fixed
+        is_number = is_fixed and bool(known) and all(map(NUMBER.fullmatch, known))
         table.add_column(
             columns[number].head,
             width=cells,
@@ -102,7 +104,13 @@ def fitted_table(
         )
     for row in flat:
         drawn = zip(shown, widths, strict=True)
-        table.add_row(*(cell_text(row[n], columns[n], cells) for n, cells in drawn))
+        # Names, and what a lone column has no room for, lose their middle.
+        table.add_row(
+            *(
+                row[n] if columns[n].kind is Kind.prose else elided(row[n], cells)
+                for n, cells in drawn
+            )
+        )
     return table, [head for number, head in enumerate(heads) if number not in shown]
 
 
@@ -135,26 +143,12 @@ def widths_of(columns: Sequence[Column], width: int) -> list[int]:
     return widths
 
 
-def cell_text(text: str, column: Column, width: int) -> str:
-    """A cell as it is drawn: names, and what a lone column has no room for, lose their middle."""
-    return text if column.kind is Kind.prose else elided(text, width)
-
-
 def elided(text: str, width: int) -> str:
     """A text of at most `width` characters, with an ellipsis for its middle."""
     if len(text) <= width:
         return text
     end = max(0, width - 1) // 2
     return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
-
-
-def is_numeric(cells: Sequence[str]) -> bool:
-    return any(cells) and all(not cell or NUMBER.fullmatch(cell) for cell in cells)
-
-
-def omission(hidden: Sequence[str], remedy: str) -> str:
-    """The line below a table that left columns out; "" if it has all."""
-    return f"not shown: {', '.join(hidden)}; {remedy}" if hidden else ""
 
 
 class Bar(Protocol):
@@ -248,8 +242,8 @@ class Console:
             return
         table, hidden = fitted_table(title, columns, rows, self._rich.width, drop)
         self._rich.print(table)
-        if text := omission(hidden, remedy):
-            self._rich.print(text)
+        if hidden:
+            self._rich.print(f"not shown: {', '.join(hidden)}; {remedy}")
 
 
 def counted(number: int, noun: str) -> str:

@@ -30,6 +30,13 @@ BETWEEN = re.compile(r",(?=[\w./@]+=)")
 NAMED_ANYWAY = ("seed", "stage_seed", "tuned", "task", "model", "algo", "mode", "correction")
 # What Open RL Benchmark's filters, which are written like addresses, would take apart.
 NOT_IN_FILTERS = re.compile(r"[^\w.+=@-]+")
+Warn = Callable[[str], None]
+TABLES = 50
+Row = Mapping[str, Any]
+SENT = "evaluations.json"
+# Metrics that rounds of training have under the same names.
+SHARED = "sample/"
+DIGITS = 8
 
 
 @dataclass(frozen=True)
@@ -88,16 +95,6 @@ def tags(run: TrackedRun, options: TrackerOptions) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text[:TAG_CHARACTERS] for text in texts if text))
 
 
-def tracker_config(run: TrackedRun, options: TrackerOptions) -> dict[str, Any]:
-    """The config as it is sent to trackers, with the keys by which Open RL Benchmark filters."""
-    keys = {"env_id": env_id(run), "exp_name": exp_name(run, options.condition)}
-    return {**run.config, **keys}
-
-
-Warn = Callable[[str], None]
-TABLES = 50
-
-
 class Mirror(Tracker):
     """A tracker that the run can do without: it is dropped at its first error, with a warning.
 
@@ -127,14 +124,11 @@ class Mirror(Tracker):
         try:
             send(*arguments)
         except Exception as error:
-            self._give_up(error)
-
-    def _give_up(self, error: Exception) -> None:
-        self._tracker = None
-        self._warn(
-            f"tracker {self._name} failed and gets no more rows; metrics.jsonl has every round "
-            f"({type(error).__name__}: {error})"
-        )
+            self._tracker = None
+            self._warn(
+                f"tracker {self._name} failed and gets no more rows; metrics.jsonl has every round "
+                f"({type(error).__name__}: {error})"
+            )
 
 
 def open_mirrors(options: TrackerOptions, run: TrackedRun, start: int, warn: Warn) -> list[Mirror]:
@@ -171,7 +165,9 @@ def open_wandb(options: TrackerOptions, run: TrackedRun, id_: str = "") -> Wandb
         job_type=run.job_type,
         table_rounds=table_rounds(run),
     )
-    return WandbTracker(wandb_options, run.folder, tracker_config(run, options))
+    # The keys by which Open RL Benchmark filters.
+    keys = {"env_id": env_id(run), "exp_name": exp_name(run, options.condition)}
+    return WandbTracker(wandb_options, run.folder, {**run.config, **keys})
 
 
 def table_rounds(run: TrackedRun) -> int:
@@ -180,13 +176,6 @@ def table_rounds(run: TrackedRun) -> int:
     per_round = options.get("updates_per_round", 1) * options.get("passes", 1)
     rounds = int(options.get("updates", 1) // per_round)
     return max(1, math.ceil(rounds / TABLES))
-
-
-Row = Mapping[str, Any]
-SENT = "evaluations.json"
-# Metrics that rounds of training have under the same names.
-SHARED = "sample/"
-DIGITS = 8
 
 
 def mirror_evaluation(
@@ -224,7 +213,8 @@ def send_to_wandb(
     is_own = run.job_type == "train" and not sent
     first = int(run.config["run"]["updates"]) if is_own else 0
     try:
-        tracker = open_wandb(options, run) if is_own else open_again(options, run, digest)
+        own = replace(run, job_type="evaluate"), f"{run.run_id}-{digest}"
+        tracker = open_wandb(options, run) if is_own else open_wandb(options, *own)
     except UserError as error:
         warn(f"the evaluation is in evals.jsonl, but could not be sent elsewhere: {error}")
         return
@@ -233,11 +223,6 @@ def send_to_wandb(
         mirror.log(step_row(row, run.config), step)
     mirror.close()
     note_sent(run.folder, FILES, [*sent, digest])
-
-
-def open_again(options: TrackerOptions, run: TrackedRun, digest: str) -> WandbTracker:
-    """Open a run of its own for an evaluation."""
-    return open_wandb(options, replace(run, job_type="evaluate"), f"{run.run_id}-{digest}")
 
 
 def step_row(row: Row, config: Mapping[str, Any]) -> Metrics:

@@ -29,6 +29,31 @@ COLUMNS = (
     "lag_updates", "tokens", "finish",
 )  # fmt: skip
 TABLE_ROWS = 1000
+TITLE = "Asynchronous RLHF: what off-policy data costs, and what waiting costs"
+# Title, x-axis and y-axis of each chart of lines.
+LINES = {
+    "How good is the policy?": (
+        ("Win-rate over updates", STEP, "gold/win_rate"),
+        ("Reward over updates", STEP, "reward/mean"),
+        ("Reward over seconds", "seconds/wall", "reward/mean"),
+    ),
+    "How far did it move from its start?": (
+        ("KL to the start over updates", STEP, "kl/sft_k1"),
+        ("KL on samples over updates", STEP, "kl/sampled_reference_k1"),
+    ),
+    "How off-policy is the data?": (
+        ("Lag in updates", STEP, "lag/updates_mean"),
+        ("Staleness in nats a token", STEP, "gap/staleness_k1"),
+        ("Largest ratio", STEP, "ratio/max"),
+        ("Effective sample size", STEP, "ratio/ess"),
+    ),
+    "Who waits?": (
+        ("Seconds that the trainer waited", STEP, "seconds/wait"),
+        ("Seconds of wall-clock", STEP, "seconds/wall"),
+    ),
+}
+# The frontier of the paper: what a nat of KL buys.
+FRONTIER = ("Win-rate against KL", "kl/sft_k1", "gold/win_rate")
 
 
 @dataclass(frozen=True)
@@ -120,33 +145,6 @@ class WandbTracker(Tracker):
         step = self._waiting[-1].round
         self._waiting = []
         self._run.log({SAMPLES: self._wandb.Table(columns=list(COLUMNS), data=rows)}, step=step)
-
-
-TITLE = "Asynchronous RLHF: what off-policy data costs, and what waiting costs"
-# Title, x-axis and y-axis of each chart of lines.
-LINES = {
-    "How good is the policy?": (
-        ("Win-rate over updates", STEP, "gold/win_rate"),
-        ("Reward over updates", STEP, "reward/mean"),
-        ("Reward over seconds", "seconds/wall", "reward/mean"),
-    ),
-    "How far did it move from its start?": (
-        ("KL to the start over updates", STEP, "kl/sft_k1"),
-        ("KL on samples over updates", STEP, "kl/sampled_reference_k1"),
-    ),
-    "How off-policy is the data?": (
-        ("Lag in updates", STEP, "lag/updates_mean"),
-        ("Staleness in nats a token", STEP, "gap/staleness_k1"),
-        ("Largest ratio", STEP, "ratio/max"),
-        ("Effective sample size", STEP, "ratio/ess"),
-    ),
-    "Who waits?": (
-        ("Seconds that the trainer waited", STEP, "seconds/wait"),
-        ("Seconds of wall-clock", STEP, "seconds/wall"),
-    ),
-}
-# The frontier of the paper: what a nat of KL buys.
-FRONTIER = ("Win-rate against KL", "kl/sft_k1", "gold/win_rate")
 
 
 def paper_report(entity: str, project: str) -> Any:

@@ -32,6 +32,29 @@ TARGET = "hydra_plugins.rlhf_lab_plugin.slurm_launcher.SlurmLauncher"
 PACKAGES = ("submitit", "hydra_plugins.hydra_submitit_launcher")
 COMMANDS = ("sbatch", "srun", "scontrol", "sacct")
 OTHERWISE = "or run the jobs on this machine: LAUNCHER=joblib of make, launcher=joblib of rlhf-lab"
+LEAST = {
+    "timeout_min": 1,
+    "signal_delay_s": 1,
+    "max_num_timeout": 0,
+    "array_parallelism": 1,
+    "nodes": 1,
+    "tasks_per_node": 1,
+}
+# Share of the time between Slurm's signal and the limit; then the job is submitted again.
+SHARE_TO_STOP = 0.8
+# Options of submitit's executor itself, not of the jobs.
+OF_EXECUTOR = ("_target_", "submitit_folder", "max_num_timeout", "container")
+# Options of any scheduler for submitit; the others get a prefix.
+SHARED = (
+    "name",
+    "timeout_min",
+    "cpus_per_task",
+    "gpus_per_node",
+    "tasks_per_node",
+    "mem_gb",
+    "nodes",
+    "stderr_to_stdout",
+)
 
 
 @dataclass
@@ -71,16 +94,6 @@ class SlurmOptions:
     array_parallelism: int = 256
     setup: list[str] | None = None
     container: str = ""
-
-
-LEAST = {
-    "timeout_min": 1,
-    "signal_delay_s": 1,
-    "max_num_timeout": 0,
-    "array_parallelism": 1,
-    "nodes": 1,
-    "tasks_per_node": 1,
-}
 
 
 def check_options(options: SlurmOptions) -> None:
@@ -154,23 +167,6 @@ def accounting(config: str) -> str:
         if key.strip() == "AccountingStorageType":
             return value.strip().strip("()").removeprefix("null")
     return ""
-
-
-# Share of the time between Slurm's signal and the limit; then the job is submitted again.
-SHARE_TO_STOP = 0.8
-# Options of submitit's executor itself, not of the jobs.
-OF_EXECUTOR = ("_target_", "submitit_folder", "max_num_timeout", "container")
-# Options of any scheduler for submitit; the others get a prefix.
-SHARED = (
-    "name",
-    "timeout_min",
-    "cpus_per_task",
-    "gpus_per_node",
-    "tasks_per_node",
-    "mem_gb",
-    "nodes",
-    "stderr_to_stdout",
-)
 
 
 @dataclass
@@ -247,10 +243,16 @@ def arguments(job_overrides: Sequence[Sequence[str]], first: int) -> list[tuple[
 
 
 def executor(options: SlurmOptions) -> Any:
-    """submitit's executor with the options of the jobs."""
+    """submitit's executor with the options of the jobs. An image has its own python on its PATH,
+    and sees the working folder, which the project's runs are below."""
     import submitit
 
-    python, srun = container_words(options.container, Path.cwd())
+    python, srun, folder = shlex.quote(sys.executable), [], Path.cwd()
+    if " " in options.container:
+        python = f"{options.container} python"
+    elif options.container:
+        seen = [f"--container-mounts={folder}:{folder}", f"--container-workdir={folder}"]
+        python, srun = "python", [f"--container-image={options.container}", *seen]
     result = submitit.AutoExecutor(
         folder=options.submitit_folder,
         cluster="slurm",
@@ -279,17 +281,6 @@ def submit(options: SlurmOptions, call: Requeued, rows: Sequence[tuple[Any, ...]
             "its partitions)"
         ) from error
     return found
-
-
-def container_words(container: str, folder: Path) -> tuple[str, list[str]]:
-    """The command for python, and srun's options. An image has its own python on its PATH, and
-    sees the working folder, which the project's runs are below."""
-    if not container:
-        return shlex.quote(sys.executable), []
-    if " " in container:
-        return f"{container} python", []
-    seen = [f"--container-mounts={folder}:{folder}", f"--container-workdir={folder}"]
-    return "python", [f"--container-image={container}", *seen]
 
 
 def submitted(job: Any) -> Submitted:

@@ -38,6 +38,11 @@ REMEDY = {
 LATE_SECONDS = 6.0
 # A preempted job is over only if Slurm does not queue it again.
 PREEMPTED_SECONDS = 180.0
+# Longer than clusters let a job live on after the notice of its preemption.
+PATIENCE_SECONDS = 1800.0
+REQUEUE_SECONDS = 5.0
+# A job that Slurm neither ends nor queues again, however often one looks.
+STAYS = ("RUNNING", "SUSPENDED")
 
 
 @dataclass(frozen=True)
@@ -180,13 +185,6 @@ def states_of(query: Query, ids: Sequence[str]) -> Mapping[str, SlurmState]:
         sys.stderr.write(f"sacct does not answer ({error.stderr.strip()}); asking again\n")
         return {}
     return {id_: state for id_, state in states.items() if id_ in set(ids)}
-
-
-# Longer than clusters let a job live on after the notice of its preemption.
-PATIENCE_SECONDS = 1800.0
-REQUEUE_SECONDS = 5.0
-# A job that Slurm neither ends nor queues again, however often one looks.
-STAYS = ("RUNNING", "SUSPENDED")
 
 
 class Stoppable(ABC):

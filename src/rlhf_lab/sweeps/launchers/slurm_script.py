@@ -36,56 +36,6 @@ CPUS_OF_DEVICE, GIGABYTES_OF_DEVICE = 8, 64
 # Seconds for trainers to save their state once a process is lost.
 GRACE_SECONDS = 30
 GRACE = "-seconds-of-grace"
-
-
-@dataclass(frozen=True)
-class SlurmRequest:
-    """What a job asks Slurm for. share: other jobs may use its nodes. cpus, memory: of a node, 0
-    and "" for all of a node, or a share by the devices. image, mounts: of pyxis's containers.
-    grace: seconds for trainers to save their state once a process is lost, 0 for the usual."""
-
-    share: bool = False
-    cpus: int = 0
-    memory: str = ""
-    image: str = ""
-    mounts: str = ""
-    grace: int = 0
-
-    def __post_init__(self) -> None:
-        if self.grace < 0:
-            raise UserError(f"--grace {self.grace}: choose 1 second or more")
-        if self.mounts and not self.image:
-            raise UserError(
-                f"--container-mounts {self.mounts} without --container-image: only a container "
-                "has mounts; pass its image too"
-            )
-
-    def header(self, layout: Layout, is_cpu: bool) -> list[str]:
-        """The lines for sbatch. Without them a job gets one core of a node."""
-        cpus = self.cpus or (CPUS_OF_DEVICE * layout.devices if self.share else 0)
-        shared = f"{GIGABYTES_OF_DEVICE * layout.devices}G"
-        memory = self.memory or (shared if self.share else "0")
-        room = [] if self.share else ["--exclusive"]
-        room += [f"--cpus-per-task={cpus}"] if cpus else []
-        return [
-            f"#SBATCH --job-name=rlhf_lab --nodes={layout.nodes} --ntasks-per-node=1",
-            f"#SBATCH {' '.join([*room, f'--mem={memory}'])}",
-            *([] if is_cpu else [f"#SBATCH --gpus-per-node={layout.devices}"]),
-            "# Add --partition, --account and --time as your cluster needs them.",
-        ]
-
-    def container(self) -> str:
-        """srun's options for a container, which sees the working folder."""
-        if not self.image:
-            return ""
-        own = '"$PWD:$PWD"'
-        mounts = f"{shlex.quote(self.mounts)},{own}" if self.mounts else own
-        image = shlex.quote(self.image)
-        return f'--container-image={image} --container-mounts={mounts} --container-workdir="$PWD" '
-
-
-ALONE = SlurmRequest()
-
 START = f"""set -uo pipefail
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export {RUN_ID}="$SLURM_JOB_ID"
@@ -144,6 +94,55 @@ if [ "$code" != 0 ]; then
 fi
 exit "$code"
 """
+
+
+@dataclass(frozen=True)
+class SlurmRequest:
+    """What a job asks Slurm for. share: other jobs may use its nodes. cpus, memory: of a node, 0
+    and "" for all of a node, or a share by the devices. image, mounts: of pyxis's containers.
+    grace: seconds for trainers to save their state once a process is lost, 0 for the usual."""
+
+    share: bool = False
+    cpus: int = 0
+    memory: str = ""
+    image: str = ""
+    mounts: str = ""
+    grace: int = 0
+
+    def __post_init__(self) -> None:
+        if self.grace < 0:
+            raise UserError(f"--grace {self.grace}: choose 1 second or more")
+        if self.mounts and not self.image:
+            raise UserError(
+                f"--container-mounts {self.mounts} without --container-image: only a container "
+                "has mounts; pass its image too"
+            )
+
+    def header(self, layout: Layout, is_cpu: bool) -> list[str]:
+        """The lines for sbatch. Without them a job gets one core of a node."""
+        cpus = self.cpus or (CPUS_OF_DEVICE * layout.devices if self.share else 0)
+        shared = f"{GIGABYTES_OF_DEVICE * layout.devices}G"
+        memory = self.memory or (shared if self.share else "0")
+        room = [] if self.share else ["--exclusive"]
+        room += [f"--cpus-per-task={cpus}"] if cpus else []
+        return [
+            f"#SBATCH --job-name=rlhf_lab --nodes={layout.nodes} --ntasks-per-node=1",
+            f"#SBATCH {' '.join([*room, f'--mem={memory}'])}",
+            *([] if is_cpu else [f"#SBATCH --gpus-per-node={layout.devices}"]),
+            "# Add --partition, --account and --time as your cluster needs them.",
+        ]
+
+    def container(self) -> str:
+        """srun's options for a container, which sees the working folder."""
+        if not self.image:
+            return ""
+        own = '"$PWD:$PWD"'
+        mounts = f"{shlex.quote(self.mounts)},{own}" if self.mounts else own
+        image = shlex.quote(self.image)
+        return f'--container-image={image} --container-mounts={mounts} --container-workdir="$PWD" '
+
+
+ALONE = SlurmRequest()
 
 
 def slurm_script(

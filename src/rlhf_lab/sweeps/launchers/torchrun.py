@@ -29,6 +29,18 @@ BY_NCCL = "generator.sync=nccl"
 # Placeholders for the name of a host and for a port, which are known in the job only.
 HOST_MARK = "-host-of-the-job"
 PORT_MARK = "-port-of-the-job"
+# A trainer that receives SIGTERM saves a checkpoint first, at the end of its round.
+SHUTDOWN_SECONDS = 600
+# Servers of a large model take minutes to be ready, and are started together with the trainers.
+CONNECT = "generator.connect_seconds=900"
+# Servers and trainers of one run have one id, by which a trainer knows its own servers.
+RUN_ID = "RLHF_LAB_RUN_ID"
+REWARD_DEVICE = re.compile(r"\+*(?:reward|judge)(?:\.terms\.[^.]+)?\.device=cuda:(\d+)")
+MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
+MPS_FOLDER = "/tmp/rlhf-lab-mps-"
+MPS_DAEMON = ("nvidia-cuda-mps-control", "-f")
+POLL_SECONDS = 0.5
+GRACE_SECONDS = SHUTDOWN_SECONDS + 30.0
 
 
 @dataclass(frozen=True)
@@ -89,25 +101,6 @@ def nccl_place(chosen: Set[str], lead: str, ports: Ports) -> list[str]:
     if ports.nccl is not None:
         place["generator.nccl_port"] = ports.text(ports.nccl)
     return [f"{key}={value}" for key, value in place.items() if key not in chosen]
-
-
-def listening_at(place: tuple[str, str]) -> tuple[str, ...]:
-    """Where a server listens: on the loopback interface, if it is reached there."""
-    host, port = place
-    everywhere = () if host == LOOPBACK else ("generator.host=0.0.0.0",)
-    return (f"generator.port={port}", *everywhere)
-
-
-# A trainer that receives SIGTERM saves a checkpoint first, at the end of its round.
-SHUTDOWN_SECONDS = 600
-# Servers of a large model take minutes to be ready, and are started together with the trainers.
-CONNECT = "generator.connect_seconds=900"
-# Servers and trainers of one run have one id, by which a trainer knows its own servers.
-RUN_ID = "RLHF_LAB_RUN_ID"
-REWARD_DEVICE = re.compile(r"\+*(?:reward|judge)(?:\.terms\.[^.]+)?\.device=cuda:(\d+)")
-MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
-MPS_FOLDER = "/tmp/rlhf-lab-mps-"
-MPS_DAEMON = ("nvidia-cuda-mps-control", "-f")
 
 
 @dataclass(frozen=True)
@@ -177,17 +170,18 @@ def commands(
     found = reached(layout, hosts, ports)
     by_nccl = nccl(found, overrides, lead_of(layout, hosts), ports)
     sync = [word for word in by_nccl if word == BY_NCCL]
-    servers = [
-        NodeCommand(
-            node.number,
-            f"server{node.number}.{place}",
-            ("rlhf-lab", "serve", *shared, *sync, *listening_at(found[node.number, place])),
-            wishes.environment([device]),
-        )
-        for node in nodes
-        for place, device in enumerate(node.generators)
-    ]
-    own = trainer_overrides(found, by_nccl) if layout.generators else []
+    servers = []
+    for node in nodes:
+        for place, device in enumerate(node.generators):
+            host, port = found[node.number, place]
+            # On the loopback interface, if it is reached there.
+            where = [] if host == LOOPBACK else ["generator.host=0.0.0.0"]
+            words = ("rlhf-lab", "serve", *shared, *sync, f"generator.port={port}", *where)
+            name = f"server{node.number}.{place}"
+            servers.append(NodeCommand(node.number, name, words, wishes.environment([device])))
+    urls = ",".join(f"http://{host}:{port}" for host, port in found.values())
+    to_servers = ["generator=vllm_server", f"generator.urls=[{urls}]", CONNECT, *by_nccl]
+    own = to_servers if layout.generators else []
     train = ("-m", "rlhf_lab.cli.main", "train", *overrides, *own)
     training = [node for node in nodes if node.trainers]
     trainers = [
@@ -229,14 +223,6 @@ def daemons(nodes: Sequence[Node], wishes: ResourceRequest) -> list[NodeCommand]
     ]
 
 
-def trainer_overrides(
-    found: Mapping[tuple[int, int], tuple[str, str]], by_nccl: Sequence[str]
-) -> list[str]:
-    """Overrides by which trainers find their servers."""
-    urls = ",".join(f"http://{host}:{port}" for host, port in found.values())
-    return ["generator=vllm_server", f"generator.urls=[{urls}]", CONNECT, *by_nccl]
-
-
 def torchrun(node: Node, rank: int, num_nodes: int, first: str, ports: Ports) -> tuple[str, ...]:
     """torchrun with the rank of a node among those that train."""
     return (
@@ -272,15 +258,11 @@ def hosts_of(layout: Layout, text: str) -> list[str]:
     return hosts
 
 
-POLL_SECONDS = 0.5
-GRACE_SECONDS = SHUTDOWN_SECONDS + 30.0
-
-
 def run_here(found: Sequence[NodeCommand], folder: Path, console: Console) -> int:
     """Run all commands on this machine until the trainer ends. Returns its exit code.
 
-    Servers write to logs in `folder`. A server that ends before the trainer ends the run with the
-    last lines of its log.
+    Servers write to logs in `folder`. Raises RuntimeError with the last lines of its log if a
+    server ends before the trainer.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # Servers come first.
@@ -290,29 +272,21 @@ def run_here(found: Sequence[NodeCommand], folder: Path, console: Console) -> in
             for command in found:
                 log = None if command.is_trainer else folder / f"{command.name}.log"
                 console.print(f"{command.name}: {command.text()}{f' > {log}' if log else ''}")
-                started[command.name] = start_command(command, log)
-            *servers, trainer = started
-            return trainers_exit_code(started[trainer], {name: started[name] for name in servers})
+                # In a session of its own, with this environment's executables first.
+                path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+                variables = {"PATH": path, **command.environment}
+                started[command.name] = Child(command.words, log, variables)
+            *servers, (_, trainer) = started.items()
+            while (code := trainer.exit_code) is None:
+                for name, server in servers:
+                    if server.exit_code is not None and server.log is not None:
+                        raise RuntimeError(
+                            f"{name} ended with {exit_text(server.exit_code)}; its last lines in "
+                            f"{server.log}:\n{last_lines(server.log)}"
+                        )
+                time.sleep(POLL_SECONDS)
+            return code
     finally:
         # The trainer first: it needs its servers until its state is saved.
         for child in reversed(started.values()):
             child.stop(GRACE_SECONDS)
-
-
-def start_command(command: NodeCommand, log: Path | None) -> Child:
-    """A command in a session of its own, with this environment's executables first."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return Child(command.words, log, {"PATH": path, **command.environment})
-
-
-def trainers_exit_code(trainer: Child, servers: Mapping[str, Child]) -> int:
-    """The trainer's, when it has ended. Raises RuntimeError if a server ends first."""
-    while (code := trainer.exit_code) is None:
-        for name, server in servers.items():
-            if server.exit_code is not None and server.log is not None:
-                raise RuntimeError(
-                    f"{name} ended with {exit_text(server.exit_code)}; its last lines in "
-                    f"{server.log}:\n{last_lines(server.log)}"
-                )
-        time.sleep(POLL_SECONDS)
-    return code

@@ -19,6 +19,9 @@ from rlhf_lab.sweeps.search.space import Dimension, to_overrides
 from rlhf_lab.sweeps.search.study import Trial
 from rlhf_lab.sweeps.search.tuning import rank_trials
 
+STATES = ("complete", "pruned", "failed", "running")
+NAME = "search"
+
 
 @dataclass(frozen=True)
 class SearchResult:
@@ -49,9 +52,6 @@ class SearchResult:
     def usage(self, part: str) -> Usage:
         """The cost of the tuning runs (TRIAL) or of the test runs (TEST)."""
         return total_usage(sorted(self.folder.glob(f"{part}-*/seed-*")))
-
-
-STATES = ("complete", "pruned", "failed", "running")
 
 
 def summary_lines(result: SearchResult) -> Iterator[str]:
@@ -197,9 +197,6 @@ def one_line(text: str) -> str:
 
 def joined(values: Sequence[int]) -> str:
     return ", ".join(map(str, values)) or "none"
-
-
-NAME = "search"
 
 
 def write(result: SearchResult, console: Console) -> None:

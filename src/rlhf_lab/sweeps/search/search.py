@@ -38,6 +38,8 @@ DATABASE = "study.db"
 LOCK = ".search.lock"
 # Options that may change when a search is continued: its length, and its test.
 FREE = ("trials", "max_runs", "test_seeds", "test_overrides", "keep")
+# The folder of trained reward models in the cache.
+PROXY = "reward_model"
 
 
 @dataclass(frozen=True)
@@ -154,10 +156,6 @@ def search(
             "since which others went on followed from it"
         )
     return found
-
-
-# The folder of trained reward models in the cache.
-PROXY = "reward_model"
 
 
 @contextmanager

@@ -24,6 +24,9 @@ PROBLEM = "problem"
 # PED-ANOVA needs at least five good trials.
 LEAST_GOOD = 5
 LEAST_TRIALS = 4
+SPEC = "spec"
+CODE = "code"
+KEEP = ", or hydra.sweeper.other_code=keep to go on all the same"
 
 
 @dataclass(frozen=True)
@@ -176,11 +179,6 @@ def trial_of(frozen: Any) -> Trial:
         values=dict(frozen.intermediate_values),
         problem=frozen.user_attrs.get(PROBLEM, ""),
     )
-
-
-SPEC = "spec"
-CODE = "code"
-KEEP = ", or hydra.sweeper.other_code=keep to go on all the same"
 
 
 @contextmanager
