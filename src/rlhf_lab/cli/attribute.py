@@ -82,19 +82,15 @@ def run_forks(
         for round_ in rounds:
             folder = out / f"{factor.replace(' ', '_')}-{round_}"
             where = (f"output.dir={folder}", "output.resume=true", "output.quiet=true")
+            manifest = folder / MANIFEST
             try:
-                if not is_finished(folder):
+                if not manifest.is_file() or read_manifest(manifest)["state"] != "finished":
                     FORK.run([str(parent), f"round={round_}", *changes, *where])
             except refusals() as error:
                 refused[factor] = message(error)
                 break
             done.setdefault(factor, []).append(folder)
     return done, refused
-
-
-def is_finished(folder: Path) -> bool:
-    path = folder / MANIFEST
-    return path.is_file() and read_manifest(path)["state"] == "finished"
 
 
 def attribute(options: argparse.Namespace, console: Console) -> int:

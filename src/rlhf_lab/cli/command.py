@@ -170,7 +170,7 @@ class RunCommand(HydraCommand):
         def job(cfg: DictConfig) -> None:
             self.job_of_run(cfg, may_make)
 
-        return replace(self, job=job)._run(enter_start_folder(self.run_folder(rest), rest))
-
-    def _run(self, arguments: list[str]) -> int:
-        return super().run(arguments)
+        # As a plain command, whose run begins where this one began.
+        return HydraCommand.run(
+            replace(self, job=job), enter_start_folder(self.run_folder(rest), rest)
+        )

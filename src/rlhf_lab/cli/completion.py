@@ -162,7 +162,10 @@ def words_of_hydra(command: HydraCommand, before: Sequence[str], current: str) -
     """Flags, overrides, sweeps and runs."""
     previous = before[-1]
     if previous in ("--config-name", "-cn"):
-        yield from sweeps(before)
+        # The configs in the folder that was named, or those of the project.
+        pairs = pairwise(before)
+        named = [Path(value) for flag, value in pairs if flag in ("--config-dir", "-cd")]
+        yield from (path.stem for folder in named or [SWEEPS] for path in folder.glob("*.yaml"))
     elif previous in ("--config-dir", "-cd"):
         yield from folders(current)
     elif previous in ("--cfg", "-c"):
@@ -173,14 +176,6 @@ def words_of_hydra(command: HydraCommand, before: Sequence[str], current: str) -
         if command.of_run is not None:
             yield from folders(current)
         yield from overrides(before, current)
-
-
-def sweeps(before: Sequence[str]) -> Iterator[str]:
-    """The configs in the folder that was named, or those of the project."""
-    pairs = pairwise(before)
-    named = [Path(value) for flag, value in pairs if flag in ("--config-dir", "-cd")]
-    for folder in named or [SWEEPS]:
-        yield from (path.stem for path in folder.glob("*.yaml"))
 
 
 def folders(current: str) -> Iterator[str]:
@@ -205,8 +200,12 @@ def overrides(before: Sequence[str], current: str) -> Iterator[str]:
         return
     # Of a sweep over several values, the last one is completed.
     several, comma, last = value.rpartition(",")
-    is_path = SECOND.get(key, key) == GROUP and "/" in last
-    for one in (*values_of(key), *(folders(last) if is_path else ())):
+    group = SECOND.get(key, key)
+    found = list(group_options().get(group, ()))
+    found += [text for one in known_keys() if one.name == key for text in one.values]
+    if group == GROUP and "/" in last:
+        found += folders(last)
+    for one in found:
         yield f"{sign}{key}={several}{comma}{one}"
 
 
@@ -226,14 +225,6 @@ def names(before: Sequence[str]) -> Iterator[str]:
         yield f"{key.name}="
         if dot:
             yield f"{node}."
-
-
-def values_of(name: str) -> Iterator[str]:
-    """Options of a group, or values of a key that is a choice."""
-    yield from group_options().get(SECOND.get(name, name), ())
-    for key in known_keys():
-        if key.name == name:
-            yield from key.values
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

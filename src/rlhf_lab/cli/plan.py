@@ -62,9 +62,21 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
 
 
 def plan(options: argparse.Namespace, console: Console) -> int:
+    """Print what other settings of a run would take; with --gpu layouts for a config, or the error
+    of the prediction for a run."""
+    words = options.words
+    is_of_run = words and not is_option(words[0])
     if options.gpu:
-        return show_gpu(options, console)
-    if not options.words or is_option(options.words[0]):
+        require_counts(options)
+        if is_of_run:
+            recorded = recorded_overrides(Path(words[0]))
+            with_config(recorded, lambda config: compare(options, config, console))
+        else:
+            own = [word for word in words if not word.startswith("layout=")]
+            texts = [word.removeprefix("layout=") for word in words if word not in own]
+            with_config(own, lambda config: search(options, texts, own, config, console))
+        return 0
+    if not is_of_run:
         from rlhf_lab.experiment.planning.layouts.gpus import KNOWN
 
         line = shlex.join(["rlhf-lab", "plan", "--gpu", "NAME", *options.words])
@@ -73,19 +85,6 @@ def plan(options: argparse.Namespace, console: Console) -> int:
     from rlhf_lab.experiment.planning import planner
 
     planner.show(folder, options.words[1:], console)
-    return 0
-
-
-def show_gpu(options: argparse.Namespace, console: Console) -> int:
-    """Print layouts for a config, or the error of the prediction for a run."""
-    require_counts(options)
-    words = options.words
-    if words and not is_option(words[0]):
-        with_config(recorded_overrides(Path(words[0])), lambda own: compare(options, own, console))
-        return 0
-    overrides = [word for word in words if not word.startswith("layout=")]
-    texts = [word.removeprefix("layout=") for word in words if word.startswith("layout=")]
-    with_config(overrides, lambda own: search(options, texts, overrides, own, console))
     return 0
 
 

@@ -21,13 +21,10 @@ def table(keys: Sequence[Key]) -> Iterator[str]:
     yield from HEAD
     for key in keys:
         about = f"{key.about} ({key.source})" if key.source else key.about
-        cells = (f"`{key.name}`", key.kind, default(key), key.allowed, about)
+        default = key.default if key.default == "required" else f"`{key.default}`"
+        cells = (f"`{key.name}`", key.kind, default, key.allowed, about)
         yield " | ".join(("", *(cell.replace("|", r"\|") for cell in cells), "")).strip()
     yield ""
-
-
-def default(key: Key) -> str:
-    return key.default if key.default == "required" else f"`{key.default}`"
 
 
 def options(group: str) -> Iterator[str]:
@@ -35,16 +32,6 @@ def options(group: str) -> Iterator[str]:
     for option in options_of(group):
         sets = f" Sets `{option.values}`." if option.values else ""
         yield f"- `{option.name}`: {option.about}{sets}".rstrip().removesuffix(":")
-
-
-def group_section(group: str) -> Iterator[str]:
-    """A group: its options, and the keys of each of its classes."""
-    where = f"`{group}`{ALSO_AT.get(group, '')}"
-    yield from (f"## {group}", "", f"Values under {where}. Options:", "", *options(group), "")
-    for title, (part, keys) in sections().items():
-        if title.partition("=")[0] == group:
-            yield from ([f"### {title}", ""] if "=" in title else [])
-            yield from (summary(part), "", *table(keys))
 
 
 def reference() -> str:
@@ -61,7 +48,12 @@ def reference() -> str:
         *table(single_keys()),
     ]
     for group in CLASSES:
-        lines += group_section(group)
+        where = f"`{group}`{ALSO_AT.get(group, '')}"
+        lines += [f"## {group}", "", f"Values under {where}. Options:", "", *options(group), ""]
+        for title, (part, keys) in sections().items():
+            if title.partition("=")[0] == group:
+                lines += [f"### {title}", ""] if "=" in title else []
+                lines += [summary(part), "", *table(keys)]
     for title, (part, keys) in sections().items():
         if title.partition("=")[0] not in CLASSES:
             lines += [f"## {title}", "", summary(part), "", *table(keys)]

@@ -222,7 +222,10 @@ def show(options: argparse.Namespace, console: Console) -> int:
             console.print(f"{run.name}: {ending(run)}")
     for folder in sweeps:
         try:
-            console.print(sweep_line(folder, every))
+            states = job_states(folder, every)
+            counts = sorted(Counter(states.values()).items())
+            text = ", ".join(f"{number} {state}" for state, number in counts)
+            console.print(f"sweep {folder}: {counted(len(states), 'job')}: {text}")
         except UserError as error:
             console.print(f"sweep {folder}: {error}")
     return 0
@@ -255,14 +258,6 @@ def job_states(folder: Path, runs: Sequence[RunSummary]) -> dict[str, str]:
     states = {same_path(run.folder): run.state for run in runs}
     jobs = job_folders(folder, read_record(folder))
     return {name: states.get(job, "not started") for name, job in jobs.items()}
-
-
-def sweep_line(folder: Path, runs: Sequence[RunSummary]) -> str:
-    """How far a sweep has come."""
-    states = job_states(folder, runs)
-    counts = Counter(states.values())
-    text = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()))
-    return f"sweep {folder}: {counted(len(states), 'job')}: {text}"
 
 
 def as_json(

@@ -49,7 +49,8 @@ def token_lines(sample: RolloutSample, width: int) -> Iterator[str]:
 
 def token_cells(turn: Mapping[str, Any], round_: int) -> Iterator[tuple[object, ...]]:
     """The cells of each token of a text: writer, log-prob, version, lag and the token, quoted."""
-    writer, texts = turn["writer"], [quoted(text) for text in turn["token_texts"]]
+    # With what a terminal obeys or does not show as escapes.
+    writer, texts = turn["writer"], [repr(text) for text in turn["token_texts"]]
     if writer != POLICY:
         for text in texts:
             yield writer, MISSING, MISSING, MISSING, text
@@ -58,11 +59,6 @@ def token_cells(turn: Mapping[str, Any], round_: int) -> Iterator[tuple[object, 
     for text, logp, version in zip(texts, turn["logps"], versions, strict=True):
         lag = MISSING if version == OFFLINE else lag_in_rounds(round_, version)
         yield writer, MISSING if logp is None else f"{logp:.4f}", version, lag, text
-
-
-def quoted(text: str) -> str:
-    """The text in quotes, with what a terminal obeys or does not show as escapes."""
-    return repr(text)
 
 
 @dataclass(frozen=True)

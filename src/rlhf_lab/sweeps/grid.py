@@ -126,7 +126,13 @@ def check_choices(
         for key, value in passed.items():
             # The name of a choice implies its group options, even where it is the only one.
             compared = chosen if "." in key else tuple(every)
-            if len({values_at(sets[choice], key) for choice in compared}) > 1:
+            # What each sets at the key or below it; of a group, which option it chooses.
+            below = f"{key}." if "." in key else f"{key}="
+            values = {
+                tuple((at, v) for at, v in sets[one].items() if at == key or at.startswith(below))
+                for one in compared
+            }
+            if len(values) > 1:
                 alike = [choice for choice, one in sets.items() if one.get(key) == value]
                 raise UserError(
                     f"{key}={value} beside {swept}={','.join(chosen)}: choices of {swept} differ "
@@ -153,12 +159,6 @@ def leaves(node: Any, key: str) -> Iterator[tuple[str, str]]:
         return
     for name, value in node.items():
         yield from leaves(value, f"{key}.{name}" if key else str(name))
-
-
-def values_at(one: Mapping[str, str], key: str) -> tuple[tuple[str, str], ...]:
-    """What an overlay sets at a key or below it; of a group, which option is chosen."""
-    below = f"{key}." if "." in key else f"{key}="
-    return tuple((at, value) for at, value in one.items() if at == key or at.startswith(below))
 
 
 def sizes(params: Mapping[str, str], grid: Grid, parser: OverridesParser) -> tuple[int, int]:

@@ -154,21 +154,18 @@ class JobTable:
         except UserError:
             return JobRow(job.name, "unreadable", job.rounds)
         if not job.is_run:
-            return self._stages_row(job, state)
+            note = last_line(job.log)[:LINE_CHARACTERS] if state == "running" else ""
+            share = float(state == "finished")
+            return JobRow(job.name, state, share=share, seconds=stage_age(job, state), note=note)
         if state == "new":
             return JobRow(job.name, state, job.rounds)
         follower = self._followers[job.name]
         return row_of_run(job.name, state, job.rounds, follower, follower.view())
 
-    def _stages_row(self, job: Job, state: str) -> JobRow:
-        note = last_line(job.log)[:LINE_CHARACTERS] if state == "running" else ""
-        share = float(state == "finished")
-        return JobRow(job.name, state, share=share, seconds=stage_age(job, state), note=note)
-
 
 def stage_age(job: Job, state: str) -> float:
-    """Seconds from the start of a job that makes stages to the last of them, or to now. The files
-    tell, since the job may run on another machine."""
+    """Seconds from the start of a job that makes stages to the last of them, or to now, by its
+    files, since the job may run on another machine."""
     if state == "new":
         return 0.0
     try:

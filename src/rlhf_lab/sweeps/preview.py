@@ -86,7 +86,8 @@ def cost_from(run: RunSummary, measurement: Measurement, job: Job) -> Cost:
     settings = Settings(**{field.name: job.settings[field.name] for field in fields(Settings)})
     outside = max(0.0, seconds_of(run.manifest) - measurement.wall)
     wall = planner.predict(measurement, settings).wall
-    return Cost(wall + outside, size_of(run.folder), run.folder)
+    files = (path for path in run.folder.rglob("*") if path.is_file())
+    return Cost(wall + outside, sum(path.stat().st_size for path in files), run.folder)
 
 
 def seconds_of(manifest: Mapping[str, Any]) -> float:
@@ -96,11 +97,6 @@ def seconds_of(manifest: Mapping[str, Any]) -> float:
     times = (last_start(manifest), manifest["ended"])
     begun, ended = (datetime.fromisoformat(text) for text in times)
     return (ended - begun).total_seconds()
-
-
-def size_of(folder: Path) -> int:
-    """Bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 @dataclass(frozen=True)

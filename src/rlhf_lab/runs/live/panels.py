@@ -130,8 +130,11 @@ def lanes(
     """The panels of the generators and of the trainer."""
     is_wide = width >= SIDE_BY_SIDE
     inner = (width // 2 if is_wide else width) - FRAME
+    title = "generator" if state.generators == 1 else f"{state.generators} generators"
     parts = {
-        generator_title(state): generator_lines(state, rows, bars),
+        title if state.generators else "generator (the trainer itself)": generator_lines(
+            state, rows, bars
+        ),
         "trainer": trainer_lines(state, rows),
     }
     height = max(map(len, parts.values())) + 2 if is_wide else None
@@ -139,15 +142,13 @@ def lanes(
         Panel(grid(lines, inner, bars), title=title, height=height)
         for title, lines in parts.items()
     ]
-    return [side_by_side(panels)] if is_wide else panels
-
-
-def side_by_side(panels: Sequence[Panel]) -> Table:
+    if not is_wide:
+        return panels
     table = Table.grid(expand=True)
     for _ in panels:
         table.add_column(ratio=1)
     table.add_row(*panels)
-    return table
+    return [table]
 
 
 def one_line(text: str, style: str = "") -> Text:
@@ -227,12 +228,6 @@ def grid(lines: Sequence[Line], width: int, bars: str) -> Table:
             text.append(gap + sparkline(points, room, bars), style="cyan")
         table.add_row(name, text)
     return table
-
-
-def generator_title(state: LiveState) -> str:
-    if not state.generators:
-        return "generator (the trainer itself)"
-    return "generator" if state.generators == 1 else f"{state.generators} generators"
 
 
 def sample_lines(sample: NewestSample) -> list[RenderableType]:

@@ -183,7 +183,11 @@ def mirror_evaluation(
 ) -> None:
     """Send the evaluation that ends a run to the trackers that mirror it, by the updates that made
     each version."""
-    scores = [without_clock(row) for row in rows]
+    # Without the columns that differ when a version is judged again.
+    scores = [
+        {name: value for name, value in row.items() if not name.startswith("timing/")}
+        for row in rows
+    ]
     if options.tensorboard:
         write_events(run, scores, warn)
     if options.wandb is not WandbMode.off:
@@ -231,11 +235,6 @@ def step_row(row: Row, config: Mapping[str, Any]) -> Metrics:
     updates = row["version"] * recipe["updates_per_round"] * recipe["passes"]
     names = {name: f"eval/{name}" for name in row if name.startswith(SHARED)}
     return {STEP: updates} | {names.get(name, name): value for name, value in row.items()}
-
-
-def without_clock(row: Row) -> dict[str, Any]:
-    """The columns that do not differ when a version is judged again."""
-    return {name: value for name, value in row.items() if not name.startswith("timing/")}
 
 
 def digest_of(rows: Sequence[Row]) -> str:

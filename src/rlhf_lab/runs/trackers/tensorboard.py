@@ -76,9 +76,8 @@ def markdown(sample: RolloutSample) -> str:
     numbers = (
         f"reward {sample.reward:.4g}, version {sample.version}, lag {sample.lag_updates} updates"
     )
-    texts = (indented(text) for text in (sample.prompt, sample.response))
+    texts = (
+        "\n".join(f"    {line}" for line in text.splitlines() or [""])
+        for text in (sample.prompt, sample.response)
+    )
     return "\n\n".join([f"**{sample.uid}**: {numbers}", *texts])
-
-
-def indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines() or [""])

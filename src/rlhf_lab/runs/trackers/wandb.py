@@ -158,7 +158,9 @@ def paper_report(entity: str, project: str) -> Any:
         ) from error
     blocks: list[Any] = [reports.TableOfContents()]
     for heading, charts in LINES.items():
-        panels = [line(reports, *chart) for chart in charts]
+        # A mean over the runs of each group, and their range.
+        of_group = {"groupby_aggfunc": "mean", "groupby_rangefunc": "minmax"}
+        panels = [reports.LinePlot(title=t, x=x, y=[y], **of_group) for t, x, y in charts]
         blocks += [reports.H1(text=heading), grid(reports, panels)]
     title, x, y = FRONTIER
     frontier = reports.ScatterPlot(title=title, x=x, y=y)
@@ -166,13 +168,6 @@ def paper_report(entity: str, project: str) -> Any:
     samples = reports.WeavePanelSummaryTable(table_name=SAMPLES)
     blocks += [reports.H1(text="What does it write?"), grid(reports, [samples])]
     return reports.Report(project=project, entity=entity, title=TITLE, blocks=blocks)
-
-
-def line(reports: Any, title: str, x: str, y: str) -> Any:
-    """A chart with a mean over the runs of each group, and their range."""
-    return reports.LinePlot(
-        title=title, x=x, y=[y], groupby_aggfunc="mean", groupby_rangefunc="minmax"
-    )
 
 
 def grid(reports: Any, panels: list[Any]) -> Any:

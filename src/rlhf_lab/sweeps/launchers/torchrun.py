@@ -184,16 +184,24 @@ def commands(
     own = to_servers if layout.generators else []
     train = ("-m", "rlhf_lab.cli.main", "train", *overrides, *own)
     training = [node for node in nodes if node.trainers]
+    # Deterministic kernels need it before CUDA starts, which ranks do first.
+    is_deterministic = any(word.lower() == "deterministic=true" for word in overrides)
+    workspace = {WORKSPACE: FIXED_WORKSPACES[0]} if is_deterministic else {}
     trainers = [
         NodeCommand(
             node.number,
             f"trainer{node.number}",
             (*torchrun(node, rank, len(training), hosts[training[0].number], ports), *train),
-            wishes.environment(trainer_devices(layout, node, overrides)) | workspace(overrides),
+            wishes.environment(trainer_devices(layout, node, overrides)) | workspace,
         )
         for rank, node in enumerate(training)
     ]
-    return [*daemons(nodes, wishes), *servers, *trainers]
+    mps = [
+        NodeCommand(node.number, f"mps{node.number}", MPS_DAEMON, wishes.mps())
+        for node in nodes
+        if wishes.has_mps
+    ]
+    return [*mps, *servers, *trainers]
 
 
 def trainer_devices(layout: Layout, node: Node, overrides: Sequence[str]) -> range:
@@ -206,21 +214,6 @@ def trainer_devices(layout: Layout, node: Node, overrides: Sequence[str]) -> ran
             f"choose cuda:0 to cuda:{layout.devices - 1}"
         )
     return range(max(node.trainers, last + 1))
-
-
-def workspace(overrides: Sequence[str]) -> dict[str, str]:
-    """The variable that deterministic kernels need before CUDA starts, which ranks do first."""
-    is_on = any(word.lower() == "deterministic=true" for word in overrides)
-    return {WORKSPACE: FIXED_WORKSPACES[0]} if is_on else {}
-
-
-def daemons(nodes: Sequence[Node], wishes: ResourceRequest) -> list[NodeCommand]:
-    """The MPS daemon of every node, if there is to be one."""
-    if not wishes.has_mps:
-        return []
-    return [
-        NodeCommand(node.number, f"mps{node.number}", MPS_DAEMON, wishes.mps()) for node in nodes
-    ]
 
 
 def torchrun(node: Node, rank: int, num_nodes: int, first: str, ports: Ports) -> tuple[str, ...]:

@@ -133,7 +133,9 @@ def test_lines(result: SearchResult) -> Iterator[str]:
         yield "|---|---|---|---|---|"
     for row in rows:
         for seed in row.default:
-            yield cells(row.metric, str(seed), row.default[seed], row.chosen[seed])
+            default, chosen = row.default[seed], row.chosen[seed]
+            numbers = f"{default:.4f} | {chosen:.4f} | {chosen - default:+.4f}"
+            yield f"| {row.metric} | {seed} | {numbers} |"
         yield f"| {' | '.join(mean_texts(row))} |"
     yield from ("", *problem_lines(result.arms))
 
@@ -154,10 +156,6 @@ def problem_lines(arms: Sequence[Arm]) -> Iterator[str]:
     for arm in arms:
         for seed, problem in arm.problems.items():
             yield f"{arm.name}, seed {seed}, failed: {problem}"
-
-
-def cells(metric: str, seed: str, default: float, chosen: float) -> str:
-    return f"| {metric} | {seed} | {default:.4f} | {chosen:.4f} | {chosen - default:+.4f} |"
 
 
 def mean_texts(row: PairedMetric) -> tuple[str, str, str, str]:
@@ -183,16 +181,13 @@ def trial_lines(result: SearchResult) -> Iterator[str]:
             f"{trial.values[rung]:.4f}" if rung in trial.values else ""
             for rung in range(result.options.rungs)
         ]
-        row = [str(trial.number), trial.state, *setting, *values, one_line(trial.problem)]
+        problem = " ".join(trial.problem.replace("|", "/").split())
+        row = [str(trial.number), trial.state, *setting, *values, problem]
         yield f"| {' | '.join(row)} |"
 
 
 def value_text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.replace("|", "/").split())
 
 
 def joined(values: Sequence[int]) -> str:

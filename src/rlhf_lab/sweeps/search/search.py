@@ -29,7 +29,7 @@ from rlhf_lab.sweeps.search.options import SearchOptions, bad_option
 from rlhf_lab.sweeps.search.report import SearchResult
 from rlhf_lab.sweeps.search.runs import CountRounds, Outcome, RunJobs, SearchRun, rung_overrides
 from rlhf_lab.sweeps.search.space import Dimension, parse_space, to_overrides
-from rlhf_lab.sweeps.search.study import CODE, Study, open_study
+from rlhf_lab.sweeps.search.study import CODE, open_study
 from rlhf_lab.sweeps.search.tuning import Halving, Tuning, bracket_cost, num_brackets
 from rlhf_lab.sweeps.sweep import Ended, folder_of, run_jobs, set_folder
 from rlhf_lab.types.errors import JobsFailed, UserError
@@ -93,7 +93,17 @@ class Search:
                 )
             path = self.folder / DATABASE
             with open_study(path, self.space, self.options, self.spec) as trials:
-                found = self._tuned(trials, run_jobs, count_rounds, console)
+                parts = (self.fixed, self.folder, run_jobs, count_rounds, console)
+                Tuning(self.options, trials, *parts).run()
+                found = SearchResult(
+                    folder=self.folder,
+                    fixed=self.fixed,
+                    space=self.space,
+                    options=self.options,
+                    trials=trials.trials(),
+                    importances=trials.importances(),
+                    code=self.code,
+                )
             if found.chosen is not None and self.options.test_seeds:
                 arms = run_test(
                     found.chosen, self.fixed, self.options, self.folder, run_jobs, console
@@ -101,20 +111,6 @@ class Search:
                 found = replace(found, arms=arms)
             report.write(found, console)
         return found
-
-    def _tuned(
-        self, trials: Study, run_jobs: RunJobs, count_rounds: CountRounds, console: Console
-    ) -> SearchResult:
-        Tuning(self.options, trials, self.fixed, self.folder, run_jobs, count_rounds, console).run()
-        return SearchResult(
-            folder=self.folder,
-            fixed=self.fixed,
-            space=self.space,
-            options=self.options,
-            trials=trials.trials(),
-            importances=trials.importances(),
-            code=self.code,
-        )
 
 
 def search(

@@ -131,17 +131,14 @@ class Study:
                 )
             )
         share = min(0.5, max(0.1, LEAST_GOOD / len(trials)))
+        sign = -1.0 if self._options.direction.value == "maximize" else 1.0
+        losses = sorted(sign * trial.values[0] for trial in trials)
         # Trials that tie with the worst good one are good too; if all are, none differs.
-        if sum(self._is_good(trial.values[0], trials, share) for trial in trials) == len(trials):
+        if losses[-1] <= losses[int(np.ceil(share * len(losses))) - 1]:
             return {}
         evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=share)
         found = optuna.importance.get_param_importances(equal, evaluator=evaluator)
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
-
-    def _is_good(self, value: float, trials: Sequence[Trial], share: float) -> bool:
-        sign = -1.0 if self._options.direction.value == "maximize" else 1.0
-        losses = sorted(sign * trial.values[0] for trial in trials)
-        return sign * value <= losses[int(np.ceil(share * len(losses))) - 1]
 
 
 def distribution(part: Dimension) -> Any:

@@ -23,7 +23,7 @@ from rlhf_lab.sweeps.search.runs import (
     metric_at,
     rung_overrides,
 )
-from rlhf_lab.sweeps.search.space import Value, to_overrides
+from rlhf_lab.sweeps.search.space import to_overrides
 from rlhf_lab.sweeps.search.study import Study, Trial
 from rlhf_lab.types.errors import StopRequested, UserError
 
@@ -112,21 +112,18 @@ class Tuning:
             values = self._measured(alive, rung)
             is_last = rung == self.options.rungs - 1
             kept = rank_trials(values, halving.num_survivors(len(alive)), self.options.direction)
-            for number in alive:
-                self._decide(number, values.get(number), is_last, number in kept)
+            for trial in self._trials([number for number in alive if number in values]):
+                if trial.is_open and is_last:
+                    self.study.complete(trial.number, values[trial.number])
+                elif trial.is_open and trial.number not in kept:
+                    self.study.prune(trial.number)
             progress = f"bracket {bracket + 1} of {num_brackets(self.options)}, rung {rung + 1}"
             self.console.print(f"{progress}: {outline(alive, values, kept, is_last)}")
             alive = [number for number in alive if number in kept]
-        for number in numbers:
-            self._discard(number)
-
-    def _decide(self, number: int, value: float | None, is_last: bool, is_kept: bool) -> None:
-        if value is None or not self._trials([number])[0].is_open:
-            return
-        if is_last:
-            self.study.complete(number, value)
-        elif not is_kept:
-            self.study.prune(number)
+        for trial in () if self.options.keep else self._trials(numbers):
+            if trial.state in ("pruned", "complete"):
+                for folder in (self.folder / f"{TRIAL}-{trial.number:03d}").glob("seed-*"):
+                    delete_weights(folder)
 
     def _measured(self, numbers: Sequence[int], rung: int) -> dict[int, float]:
         """The values of the trials at a rung; the study records those that failed."""
@@ -155,15 +152,12 @@ class Tuning:
             self.console.print(f"trial {trial.number} cannot be run: {error}")
             return [], 0
         own += rung_overrides(self.options, pause, num_rounds)
-        first = f"{self._first(trial.setting):03d}"
+        # The trial that had this setting first: the same setting and seed give the same run.
+        first = next(t.number for t in self.study.trials() if t.setting == trial.setting)
         return [
-            SearchRun({TRIAL: first, SEED: str(seed)}, (*own, f"seed={seed}"))
+            SearchRun({TRIAL: f"{first:03d}", SEED: str(seed)}, (*own, f"seed={seed}"))
             for seed in self.options.tuning_seeds
         ], pause
-
-    def _first(self, setting: Mapping[str, Value]) -> int:
-        """The trial that had this setting first: the same setting and seed give the same run."""
-        return next(t.number for t in self.study.trials() if t.setting == setting)
 
     def _run(self, runs_of: Mapping[int, tuple[list[SearchRun], int]]) -> dict[str, Outcome]:
         """Start the runs that have done fewer rounds. Raises StopRequested if one was stopped."""
@@ -188,14 +182,6 @@ class Tuning:
     def _trials(self, numbers: Sequence[int]) -> list[Trial]:
         found = self.study.trials()
         return [found[number] for number in numbers]
-
-    def _discard(self, number: int) -> None:
-        """Delete the weights of a trial that was pruned or completed, unless options.keep."""
-        (trial,) = self._trials([number])
-        if self.options.keep or trial.state not in ("pruned", "complete"):
-            return
-        for folder in (self.folder / f"{TRIAL}-{number:03d}").glob("seed-*"):
-            delete_weights(folder)
 
 
 def num_brackets(options: SearchOptions) -> int:
