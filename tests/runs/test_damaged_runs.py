@@ -21,8 +21,8 @@ from rlhf_lab.experiment.outputs import refuse_occupied
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.recorded_schedule import read_schedule
-from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.jsonl import read_rows, write_rows
+from rlhf_lab.runs.row_digests import extent_of
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.saved_tensors import read_tensors
 from rlhf_lab.runs.summaries import list_runs

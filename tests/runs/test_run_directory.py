@@ -16,8 +16,8 @@ import pytest
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver, locks, run_directory
-from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all, extent_of
 from rlhf_lab.runs.manifest import state_in
+from rlhf_lab.runs.row_digests import EMPTY, Extent, GrowingFile, cut_all, extent_of
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.summaries import list_runs, summary
 from rlhf_lab.runs.trackers.console import Console

@@ -27,8 +27,16 @@ from rlhf_lab.runs.summaries import RunSummary
 from rlhf_lab.sweeps import preview, run_job
 from rlhf_lab.sweeps.grid import Grid, grid_of, name_of
 from rlhf_lab.sweeps.job import Job, JobTable
-from rlhf_lab.sweeps.job_rows import COLUMNS, JobRow, cells, counts, title
-from rlhf_lab.sweeps.live_table import JobProgress, chosen, rendered
+from rlhf_lab.sweeps.job_progress import (
+    COLUMNS,
+    JobProgress,
+    JobRow,
+    cells,
+    chosen,
+    counts,
+    rendered,
+    title,
+)
 from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.sweeps.preview import PastRuns, forecast_text, predict_cost, seconds_of, similarity
 from rlhf_lab.sweeps.run_job import JobFailed, JobRunner, StopFiles, run

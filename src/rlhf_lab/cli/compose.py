@@ -46,7 +46,7 @@ from rlhf_lab.models.determinism import deterministic
 from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.foreign import no_quiet_end
 from rlhf_lab.runs.former_names import present_overrides
-from rlhf_lab.runs.next_commands import after_run, print_next
+from rlhf_lab.runs.summaries import after_run, print_next
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.job import content_of, without_addresses
 from rlhf_lab.sweeps.launchers import slurm

@@ -18,8 +18,7 @@ from rlhf_lab.runs.live.lines import Pace, bars_for, print_timed, run_line
 from rlhf_lab.runs.live.panels import render
 from rlhf_lab.runs.live.state import RunFollower
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.job_rows import RecordedJobs
-from rlhf_lab.sweeps.live_table import JobProgress
+from rlhf_lab.sweeps.job_progress import JobProgress, RecordedJobs
 from rlhf_lab.sweeps.sweep_file import RECORD
 from rlhf_lab.types.errors import UserError
 

@@ -23,7 +23,7 @@ from rlhf_lab.runs.live.files import RoundRow
 from rlhf_lab.runs.live.lines import phase_name
 from rlhf_lab.runs.live.state import WINDOW, LiveState, RunFollower, Window
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.job_rows import cells
+from rlhf_lab.sweeps.job_progress import cells
 from rlhf_lab.types.errors import UserError
 
 LOOPBACK = "127.0.0.1"

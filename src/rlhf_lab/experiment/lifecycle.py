@@ -32,8 +32,8 @@ from rlhf_lab.models.without_weights import with_parameters, without_weights
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
+from rlhf_lab.runs.row_digests import extent_of
 from rlhf_lab.runs.run_directory import End, RunDirectory, run_lock
 from rlhf_lab.runs.signals import Stop, listening
 from rlhf_lab.runs.trackers.console import Console

@@ -22,7 +22,7 @@ from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.provenance import with_plugins
 from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.runs.reading import last_line as last_line
-from rlhf_lab.sweeps.job_rows import ENDED, JobRow, row_of_run, seconds_left
+from rlhf_lab.sweeps.job_progress import ENDED, JobRow, row_of_run, seconds_left
 from rlhf_lab.training.stages.cache import lock_file
 from rlhf_lab.types.errors import UserError
 

@@ -16,13 +16,13 @@ from omegaconf import OmegaConf, open_dict, read_write
 from rlhf_lab.experiment.plugins import active
 from rlhf_lab.runs.folder import config_hash, make_folder
 from rlhf_lab.runs.former_names import first_override
-from rlhf_lab.runs.next_commands import after_sweep, print_next
 from rlhf_lab.runs.provenance import code_version
+from rlhf_lab.runs.summaries import after_sweep, print_next
 from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.sweeps.grid import Grid, check_choices, check_growth, grid_of
 from rlhf_lab.sweeps.job import OUTPUT_NODES, RESUMABLE, Job, JobState, JobTable, state_of
+from rlhf_lab.sweeps.job_progress import live_table
 from rlhf_lab.sweeps.launchers.slurm_script import layout_of, overrides_of
-from rlhf_lab.sweeps.live_table import live_table
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.override_text import PRIMARY
 from rlhf_lab.sweeps.plan_jobs import Context, plan_jobs, stage_jobs
