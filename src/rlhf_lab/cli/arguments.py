@@ -90,7 +90,7 @@ def overrides_of_replay(folder: Path, changes: Sequence[str]) -> list[str]:
 
 
 def overrides_of_fork(folder: Path, changes: Sequence[str]) -> list[str]:
-    """The overrides of a run that goes on from a round of this one, with changes. A change of a
+    """The overrides of a run that starts from a round of this one, with changes. A change of a
     group's option takes the place of all that the run had set in the group."""
     path = manifest_path(folder)
     rounds = [text for text in changes if text.startswith("round=")]

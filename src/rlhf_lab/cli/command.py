@@ -86,7 +86,7 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class OptionsCommand(Command):
-    """A command with options of its own. action: what it does with them; returns the exit code."""
+    """A command with a parser of options. action: runs it on them; returns the exit code."""
 
     add_options: Callable[[argparse.ArgumentParser], None]
     action: Callable[[argparse.Namespace, Console], int]
@@ -118,7 +118,7 @@ class HydraCommand(Command):
     """A command that runs a job for every config which Hydra composes from its overrides.
 
     job_command: the command that a sweep starts for each job, where it is another than this one.
-    of_run: for a command whose first argument is a run: the overrides that it stands for, with
+    of_run: for a command whose first argument is a run: the overrides for it, with
     changes to them.
     """
 
@@ -155,8 +155,8 @@ class HydraCommand(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class RunCommand(HydraCommand):
-    """The same with a run as its first argument. job_of_run: the job, with whether artifacts that
-    the run was made from, and that are gone, are made again (--make-stages)."""
+    """The same with a run as its first argument. job_of_run: the job, with whether missing
+    artifacts that the run was made from are made again (--make-stages)."""
 
     job_of_run: Callable[[DictConfig, bool], None]
 

@@ -29,7 +29,7 @@ CFG = ("job", "hydra", "all")
 # Groups that are composed at a second node too.
 SECOND = {"model@proxy": "model", "reward@judge": "reward"}
 SIGNS = re.compile(r"[+~]*")
-# Each asks `rlhf-lab __complete WORD ...`, which prints what the last word can become.
+# Each runs `rlhf-lab __complete WORD ...`, which prints completions of the last word.
 BASH = r"""
 _rlhf_lab() {
     local line="${COMP_LINE:0:COMP_POINT}" one current before=""
@@ -146,7 +146,7 @@ def candidates(words: Sequence[str], commands: Mapping[str, Command]) -> list[st
 
 
 def words_of_options(command: OptionsCommand, current: str) -> Iterator[str]:
-    """Flags and choices of a command with options of its own, and what its other words are."""
+    """Flags and choices of a command with a parser, and folders, keys or overrides."""
     if command.completes == "keys":
         yield from (name.removesuffix("=") for name in names(()))
     elif command.completes == "folders":

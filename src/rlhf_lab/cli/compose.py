@@ -191,7 +191,7 @@ def start_run(
     fork = fork_of(config, config_of_run)
     with main_rank(STOP):
         folder = run(config, console, facts(command, cfg, config, fork))
-    if not config.output.log:  # of a sweep's job, whose output nobody watches
+    if not config.output.log:  # a sweep's job writes to a log
         print_next(console, after_run(folder))
     if line := last_line(folder, config):
         console.print(line)

@@ -19,7 +19,7 @@ FAILED = 1
 # What sysexits.h calls a temporary failure: a scheduler should run the same command again.
 REQUEUE = 75
 
-# Lines of Hydra's errors that help nobody who types a command.
+# Lines of Hydra's errors that do not help the user of a command.
 OF_HYDRA = ("Config search path:", "provider=", "See https://hydra.cc")
 
 
@@ -63,7 +63,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
 def end_rank(code: int) -> NoReturn:
     """End a process of several as Python does, but without taking what is left of torch apart.
 
-    Its caches keep process groups, whose threads of gloo may hold tensors while Python's objects
+    Its caches keep process groups: threads of gloo may hold their tensors while Python's objects
     go: then the process aborts (SIGABRT), and the run counts as failed.
     """
     threading._shutdown()  # type: ignore[attr-defined]

@@ -101,9 +101,9 @@ def ports_of(options: argparse.Namespace) -> Ports:
     )
 
 
-def slurm_wishes(options: argparse.Namespace) -> SlurmRequest:
-    """What is asked of Slurm. Raises UserError for wishes without --slurm."""
-    wishes = {
+def slurm_request(options: argparse.Namespace) -> SlurmRequest:
+    """The request to Slurm. Raises UserError for its options without --slurm."""
+    request = {
         "--share": options.share,
         "--cpus-per-task": options.cpus_per_task,
         "--mem": options.mem,
@@ -111,7 +111,7 @@ def slurm_wishes(options: argparse.Namespace) -> SlurmRequest:
         "--container-mounts": options.container_mounts,
         "--grace": options.grace,
     }
-    passed = [key for key, value in wishes.items() if value]
+    passed = [key for key, value in request.items() if value]
     if passed and not options.slurm:
         raise UserError(f"{passed[0]} is for a Slurm job: pass --slurm, or leave it out")
     if options.container_image and options.mps:
@@ -119,7 +119,7 @@ def slurm_wishes(options: argparse.Namespace) -> SlurmRequest:
             "--mps with --container-image: the daemon would run outside of the container; start "
             "it in the image, or leave one of them out"
         )
-    return SlurmRequest(*wishes.values())
+    return SlurmRequest(*request.values())
 
 
 def with_engine(overrides: Sequence[str], num_trainers: int) -> list[str]:
@@ -172,22 +172,22 @@ def require_all(found: Sequence[NodeCommand], num_trainers: int) -> None:
 def launch(options: argparse.Namespace, console: Console) -> int:
     """Print or run the commands of a run. Returns 0, or the exit code of what was run."""
     layout, overrides = layout_and_overrides(options.words)
-    ports, slurm = ports_of(options), slurm_wishes(options)
+    ports, slurm = ports_of(options), slurm_request(options)
     hosts = [] if options.slurm else torchrun.hosts_of(layout, options.hosts)
     overrides = with_engine(overrides, layout.trainers)
     if options.run:
         run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-        wishes = ResourceRequest(options.cpu, options.mps, run_id)
-        return run_here(layout, hosts, ports, overrides, wishes, console)
+        request = ResourceRequest(options.cpu, options.mps, run_id)
+        return run_here(layout, hosts, ports, overrides, request, console)
     named = hosts or [f"node{number}" for number in range(layout.nodes)]
     run_id = "" if options.slurm else torchrun.run_id_of(str(layout), hosts, ports, overrides)
-    wishes = ResourceRequest(options.cpu, options.mps, run_id)
+    request = ResourceRequest(options.cpu, options.mps, run_id)
     numbered = PORTS if ports.is_of_job else ports
-    require_all(torchrun.commands(layout, named, numbered, overrides, wishes), layout.trainers)
+    require_all(torchrun.commands(layout, named, numbered, overrides, request), layout.trainers)
     if options.slurm:
-        sys.stdout.write(slurm_script(layout, ports, overrides, wishes, slurm))
+        sys.stdout.write(slurm_script(layout, ports, overrides, request, slurm))
         return 0
-    commands = torchrun.commands(layout, hosts, ports, overrides, wishes)
+    commands = torchrun.commands(layout, hosts, ports, overrides, request)
     sys.stdout.write(torchrun.printed(commands, hosts))
     return 0
 
@@ -197,7 +197,7 @@ def run_here(
     hosts: Sequence[str],
     ports: Ports,
     overrides: Sequence[str],
-    wishes: ResourceRequest,
+    request: ResourceRequest,
     console: Console,
 ) -> int:
     """Start every command on this machine. Returns the exit code of the trainers."""
@@ -211,8 +211,8 @@ def run_here(
     require_free("--port", ports.trainers)
     for number in range(layout.generators):
         require_free("--server-port", ports.servers + number)
-    commands = torchrun.commands(layout, hosts, ports, overrides, wishes)
-    return torchrun.run_here(commands, Path("runs") / f"launch-{wishes.run_id}", console)
+    commands = torchrun.commands(layout, hosts, ports, overrides, request)
+    return torchrun.run_here(commands, Path("runs") / f"launch-{request.run_id}", console)
 
 
 LAUNCH = OptionsCommand(

@@ -35,7 +35,7 @@ REMEDY = "--json or a wider terminal has all"
 
 def in_tree(runs: Sequence[RunSummary]) -> list[tuple[int, RunSummary]]:
     """The runs in their order, each followed by its forks, with the number of runs above it. A fork
-    whose parent is not among them stands alone."""
+    without its parent among them is at the top level."""
     parents = {id(run): parent_of(run, runs) for run in runs}
     found: list[tuple[int, RunSummary]] = []
     for run in runs:
@@ -70,12 +70,12 @@ def parent_of(run: RunSummary, runs: Sequence[RunSummary]) -> RunSummary | None:
 
 
 def fork_in(run: RunSummary) -> dict[str, Any]:
-    """What a run's manifest has about its parent; empty for a run of its own."""
+    """What a run's manifest has about its parent; empty for a run that is no fork."""
     return dict(run.manifest.get("fork") or {})
 
 
 def fork_text(run: RunSummary) -> str:
-    """Parent, round and changes of a fork in one line; "" for a run of its own."""
+    """Parent, round and changes of a fork in one line; "" for other runs."""
     fork = fork_in(run)
     if not fork:
         return ""

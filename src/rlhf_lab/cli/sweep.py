@@ -16,7 +16,7 @@ SHORT = tuple(f.name for f in dataclasses.fields(SweeperOptions))
 
 
 class SweepCommand(HydraCommand):
-    """Runs, or goes on with, the jobs of one file."""
+    """Runs or resumes the jobs of one file."""
 
     def help(self) -> str:
         known = questions()

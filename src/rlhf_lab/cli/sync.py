@@ -92,7 +92,7 @@ def outboxes(folder: Path) -> Iterator[Outbox]:
 
 
 def send(outbox: Outbox, console: Console) -> bool:
-    """Send a run's files and print the result. Raises UserError if nobody is logged in, since then
+    """Send a run's files and print the result. Raises UserError without a login, since then
     no other run can be sent either. Returns whether all were sent."""
     files = outbox.unsent
     command = [sys.executable, "-m", "wandb", "sync", *map(str, files)]

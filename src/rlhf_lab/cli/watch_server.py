@@ -73,7 +73,7 @@ class Server(ThreadingHTTPServer):
         self._lock = Lock()
 
     def state(self) -> bytes:
-        """The JSON that the page asks for again and again."""
+        """The JSON that the page requests every second."""
         with self._lock:
             value = state_of(self._source)
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
@@ -85,7 +85,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     server_version = "rlhf-lab"
     sys_version = ""
-    # A browser that keeps a connection open without asking holds a thread no longer.
+    # After so many seconds an idle connection of a browser frees its thread.
     timeout = 30
 
     def do_GET(self) -> None:
@@ -121,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: a page asks every second."""
+        """Nothing: a page sends a request every second."""
 
 
 def state_of(source: Source) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def start(
 
 
 def warm() -> None:
-    """Start the server, whose imports then go on in the background."""
+    """Start the server, which imports in the background."""
     with _starting:
         if _server_pid is not None and os.getppid() == _server_pid:
             # Multiprocessing would start a second server: it does not know its parent's.

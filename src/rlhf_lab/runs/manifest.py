@@ -101,7 +101,7 @@ class SavedStates(TypedDict):
 
 
 class ForkFacts(TypedDict):
-    """What a fork goes on from: folder and run_id of its parent, rounds that they share, what it
+    """What a fork starts from: folder and run_id of its parent, rounds that they share, what it
     changed, as key -> (parent's, fork's), and the seconds that it took to come to its round."""
 
     parent: str
@@ -192,7 +192,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def state_in(manifest: Mapping[str, Any]) -> str:
-    """The state that a manifest tells; died, if the process that it says is running is gone."""
+    """The state in a manifest; died, if it is `running` and the process has ended."""
     state: str = manifest["state"]
     return "died" if state == "running" and not is_alive(manifest) else state
 
@@ -204,7 +204,7 @@ def kernels_in(manifest: Mapping[str, Any]) -> str:
 
 
 def last_start(manifest: Mapping[str, Any]) -> str:
-    """When a run was last started or gone on with."""
+    """When a run was last started or resumed."""
     return str([manifest["started"], *(again["at"] for again in manifest.get("resumed", []))][-1])
 
 

@@ -115,7 +115,7 @@ class RunDirectory:
             restarts = [*whole.get("resumed", []), restart]
             plugins = manifest.get("plugins", [])
             whole |= {"state": "running", "resumed": restarts, "plugins": plugins}
-            # Another device may stand behind auto now.
+            # `auto` may choose another device than before.
             whole |= {"precision": manifest.get("precision", {})}
             whole |= provenance(plugins)
         record = cls(folder, whole)

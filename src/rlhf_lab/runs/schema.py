@@ -1,7 +1,7 @@
 """Types and ranges of the values in a run's files of rows, as far as the lab reads them.
 
 Rows may have further keys, and older runs lack some: a key that is there has its type. A reader
-that needs a key checks rows with a type of its own.
+that needs a key checks rows with a stricter type.
 """
 
 from __future__ import annotations

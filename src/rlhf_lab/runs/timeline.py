@@ -27,7 +27,7 @@ TRAINER = "trainer"
 SECONDS, VIRTUAL_SECONDS = "s", "virtual s"
 # The phase in which the trainer waits for rollouts; with the trainer as generator, it holds theirs.
 WAITING = "take"
-# The phase of a virtual generator whose devices the trainer trains on.
+# The phase of a virtual generator while the trainer trains on its devices.
 PAUSED = "paused"
 GENERATION = ("generate", "score")
 

@@ -22,7 +22,7 @@ from rlhf_lab.runs.timeline import (
     wall,
 )
 
-# tab10 without its grey, which stands for idle time.
+# tab10 without its grey, the colour of idle time.
 PALETTE = (
     "#1f77b4 #ff7f0e #2ca02c #d62728 #9467bd #8c564b #e377c2 #3949ab #bcbd22 #17becf"
 ).split()
@@ -89,7 +89,7 @@ def chart(
 ) -> str:
     """The lanes as SVG. Its x axis is in percent, so that its width alone sets the zoom. label: its
     text for readers who do not see it. pattern: the id of the hatching, once in a page. is_cut:
-    whether lanes went on after their last span, so that they were not idle then. unit: of its
+    whether lanes worked after their last span, so that they were not idle then. unit: of its
     seconds."""
     rows = {lane: MARGIN + LANE * number for number, lane in enumerate(lanes(spans))}
     height, hatching = MARGIN * 2 + LANE * len(rows), f"url(#{pattern})"

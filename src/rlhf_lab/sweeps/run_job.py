@@ -1,6 +1,6 @@
 """Run one job of a sweep, in the process that a launcher started for it.
 
-The job has a process of its own: one that is killed, or fills its memory, harms no other job. Where
+The job has a separate process: one that is killed, or fills its memory, harms no other job. Where
 a signal stops the jobs on this machine, each saves its state first, whatever its launcher.
 """
 
@@ -47,7 +47,7 @@ ENDED = ("finished", "paused")
 
 
 def start_child(words: Sequence[str], log: Path, threads: int, script: str = "") -> BaseProcess:
-    """`rlhf-lab WORDS`, or a bash script instead, in a session of its own, writing to a log, with
+    """`rlhf-lab WORDS`, or a bash script instead, in a new session, writing to a log, with
     so many threads."""
     pin(threads)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def pin(threads: int) -> None:
 
 
 def live_as_child(words: tuple[str, ...], log: str, script: str, threads: int) -> None:
-    """Run the command in the child, whose exit code is that of the command."""
+    """Run the command in the child and exit with its code."""
     # The server may have been started with another number.
     pin(threads)
     # Ctrl-C is for the sweep, which then sends SIGTERM to its jobs.

@@ -1,8 +1,8 @@
 """Shows what this process does: redrawn in place on a terminal and in a notebook, plain lines
 elsewhere.
 
-A thread of its own reads the activity, and of a run its files; it keeps progress.json, which others
-read. It changes nothing that is computed.
+A thread reads the activity, and of a run its files; it writes progress.json for other processes. It
+changes nothing that is computed.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class RunDisplay(Display):
         return run_line(self._follower.view(progress))
 
     def _picture(self, console: rich.console.Console) -> rich.console.RenderableType:
-        # What it printed stands above the panels.
+        # What the run printed is above the panels.
         progress = replace(self._activity.progress(), notes=())
         state = self._follower.view(progress)
         return render(state, self._follower.rows, console.width, bars_for(console.encoding))

@@ -41,7 +41,7 @@ NUMBERS = {
     "restarts": "timing/generator_restarts",
 }
 HISTOGRAMS = ("lag/rounds_histogram", "lag/updates_histogram")
-# Enough for a line, whose texts are bounded by the model's context.
+# Enough for a line: its texts are bounded by the model's context.
 TAIL_BYTES = MEBIBYTE
 # File, key of the response, key of its score.
 SOURCES = (("rollouts.jsonl", "response", "reward"), ("samples.jsonl", "sample", "gold"))

@@ -109,7 +109,7 @@ def thinned(values: Sequence[float], most: int) -> list[float]:
 
 
 def histogram_text(counts: Mapping[int, int], bars: str = BARS) -> str:
-    """`4 ▁▃█▂ 7`: a bar per whole number between the smallest and the largest, which stand beside
+    """`4 ▁▃█▂ 7`: a bar per whole number between the smallest and the largest, which are beside
     them; its height is the share of the count. "" if there are not two numbers."""
     seen = {value: count for value, count in counts.items() if count > 0}
     if len(seen) < 2:
@@ -227,7 +227,7 @@ def mean_lag(counts: Mapping[int, int]) -> float:
 
 
 def phase_name(phase: str, generators: int = 1) -> str:
-    """A phase in words. generators: how many stand beside the trainer; without any, the trainer
+    """A phase in words. generators: their number beside the trainer; without any, the trainer
     generates while it takes its rollouts."""
     name = PHASES.get(phase, phase)
     return name if generators else ALONE.get(phase, name)

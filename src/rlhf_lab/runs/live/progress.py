@@ -19,7 +19,7 @@ from rlhf_lab.runs.schema import Amount, Count
 from rlhf_lab.types.data import Clock
 
 PROGRESS = "progress.json"
-# The stage whose units are rounds.
+# The stage with rounds as units.
 TRAIN = "train"
 MOST_NOTES = 4
 

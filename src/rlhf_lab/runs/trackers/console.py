@@ -27,7 +27,7 @@ from rlhf_lab.types.data import Clock
 GAP = 2
 # Counted by rich for the padding of the last column, which it does not draw.
 EDGE = 1
-# Least width of a column whose cells may be shortened, and of one whose cells may be wrapped.
+# Least width of a column with cells that may be shortened, and of one with wrapped cells.
 NAME_WIDTH = 20
 PROSE_WIDTH = 20
 # Of a word that is never shortened, such as a state or a name of an algorithm.
@@ -200,7 +200,7 @@ class Console:
     @contextmanager
     def phase(self, words: str) -> Iterator[None]:
         """Show what is done while the block runs, where nothing counts it, with the seconds. Within
-        a stage or another phase, it stands in for what is shown of that."""
+        a stage or another phase, it replaces what is shown of that."""
         with self._showing(), self._activity.within(words):
             yield
 

@@ -76,8 +76,8 @@ def exp_name(run: TrackedRun, condition: str) -> str:
 
 
 def run_name(run: TrackedRun, options: TrackerOptions) -> str:
-    """Condition and seed for a run of a sweep, whose folder's name is the seed alone; the folder's
-    name for any other."""
+    """Condition and seed for a run of a sweep, where the folder's name is the seed alone; the
+    folder's name for any other."""
     if not options.sweep:
         return run.folder.name
     return f"{exp_name(run, options.condition)}-seed{run.config['seed']}"
@@ -210,7 +210,7 @@ def send_to_wandb(
     options: TrackerOptions, run: TrackedRun, scores: Sequence[Row], warn: Warn
 ) -> None:
     """Send the evaluation that ends a run as further steps of the run, and any later one that
-    differs from it as a run of its own, with the job type `evaluate`."""
+    differs from it as another run, with the job type `evaluate`."""
     sent, digest = sent_digests(run.folder), digest_of(scores)
     if digest in sent:
         return

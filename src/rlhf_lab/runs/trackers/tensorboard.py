@@ -25,7 +25,7 @@ NOT_COMPARED = ("output", "tracker", "checkpoint", "data")
 
 class TensorBoardTracker(Tracker):
     """Writes to `folder` under the names that Weights & Biases has: numbers (those of histograms as
-    `name.key`) by optimizer updates where a row tells them, else by step; samples as text."""
+    `name.key`) by optimizer updates where a row has them, else by step; samples as text."""
 
     def __init__(self, folder: Path, suffix: str = "") -> None:
         try:

@@ -19,7 +19,7 @@ from rlhf_lab.types.errors import UserError
 INIT_SECONDS = 60.0
 # The folder in a run's folder that wandb writes to.
 FILES = "wandb"
-# The axis that Open RL Benchmark reads unless told otherwise: optimizer updates.
+# The axis that Open RL Benchmark reads by default: optimizer updates.
 STEP = "global_step"
 UPDATES = "total/updates"
 # Samples of rounds: prompts, responses, rewards, versions and lags.
@@ -75,9 +75,9 @@ class WandbOptions:
 
 
 class WandbTracker(Tracker):
-    """One wandb run whose files are in `folder`/wandb. The config is the run's, in plain data.
+    """One wandb run, with files in `folder`/wandb. The config is the run's, in plain data.
 
-    Charts are drawn over optimizer updates, so that an evaluation stands at the updates that made
+    Charts are drawn over optimizer updates, so that an evaluation is at the updates that made
     its version.
     """
 
@@ -186,7 +186,7 @@ def save_report(place: str) -> str:
     try:
         report.save(draft=True)
     except Exception as error:
-        # The package raises plain Exception where nobody is logged in.
+        # Without a login the package raises plain Exception.
         reason = masked(" ".join(str(error).split()))
         raise UserError(
             f"--report {place}: {reason}: run `wandb login`, or set WANDB_API_KEY"

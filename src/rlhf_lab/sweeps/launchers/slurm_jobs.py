@@ -82,7 +82,7 @@ Query = Callable[[Sequence[str]], Mapping[str, SlurmState]]
 
 
 class LostJob(RuntimeError):
-    """A job that Slurm ended without a result of its own."""
+    """A job that Slurm ended and that wrote no result."""
 
     def __init__(self, job: Submitted, state: SlurmState) -> None:
         self.job, self.state = job, state
@@ -188,7 +188,7 @@ def states_of(query: Query, ids: Sequence[str]) -> Mapping[str, SlurmState]:
 
 
 class Stoppable(ABC):
-    """A task that runs its job in a process of its own."""
+    """A task that runs its job in a separate process."""
 
     @abstractmethod
     def stop(self, seconds: float) -> None:

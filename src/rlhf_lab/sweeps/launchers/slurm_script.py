@@ -98,8 +98,8 @@ exit "$code"
 
 @dataclass(frozen=True)
 class SlurmRequest:
-    """What a job asks Slurm for. share: other jobs may use its nodes. cpus, memory: of a node, 0
-    and "" for all of a node, or a share by the devices. image, mounts: of pyxis's containers.
+    """What a job requests from Slurm. share: other jobs may use its nodes. cpus, memory: of a node,
+    0 and "" for all of a node, or a share by the devices. image, mounts: of pyxis's containers.
     grace: seconds for trainers to save their state once a process is lost, 0 for the usual."""
 
     share: bool = False
@@ -149,17 +149,17 @@ def slurm_script(
     layout: Layout,
     ports: Ports,
     overrides: Sequence[str],
-    wishes: ResourceRequest,
+    request: ResourceRequest,
     slurm: SlurmRequest = ALONE,
 ) -> str:
     """A job of all nodes, with one step for every command. It ends when the trainers end, and
     within `grace` seconds after any process is lost, which it names."""
     names = [f"{number}{HOST_MARK}" for number in range(layout.nodes)]
-    found = commands(layout, names, ports, overrides, wishes)
-    header = "\n".join(["#!/bin/bash", *slurm.header(layout, wishes.is_cpu)]) + "\n"
-    confined = CONFINED if slurm.share and not wishes.is_cpu else ""
+    found = commands(layout, names, ports, overrides, request)
+    header = "\n".join(["#!/bin/bash", *slurm.header(layout, request.is_cpu)]) + "\n"
+    confined = CONFINED if slurm.share and not request.is_cpu else ""
     steps = [line for command in found for line in step(command, slurm)]
-    begin = START + (MPS if wishes.has_mps else "") + confined
+    begin = START + (MPS if request.has_mps else "") + confined
     watch = WATCH.lstrip("\n").replace(GRACE, str(slurm.grace or GRACE_SECONDS))
     return header + begin + "\n".join(steps) + "\n" + watch
 

@@ -162,7 +162,7 @@ def commands(
     hosts: Sequence[str],
     ports: Ports,
     overrides: Sequence[str],
-    wishes: ResourceRequest,
+    request: ResourceRequest,
 ) -> list[NodeCommand]:
     """All commands, servers before trainers. hosts: one name for each node of the layout."""
     nodes = layout.placed()
@@ -178,7 +178,7 @@ def commands(
             where = [] if host == LOOPBACK else ["generator.host=0.0.0.0"]
             words = ("rlhf-lab", "serve", *shared, *sync, f"generator.port={port}", *where)
             name = f"server{node.number}.{place}"
-            servers.append(NodeCommand(node.number, name, words, wishes.environment([device])))
+            servers.append(NodeCommand(node.number, name, words, request.environment([device])))
     urls = ",".join(f"http://{host}:{port}" for host, port in found.values())
     to_servers = ["generator=vllm_server", f"generator.urls=[{urls}]", CONNECT, *by_nccl]
     own = to_servers if layout.generators else []
@@ -192,14 +192,14 @@ def commands(
             node.number,
             f"trainer{node.number}",
             (*torchrun(node, rank, len(training), hosts[training[0].number], ports), *train),
-            wishes.environment(trainer_devices(layout, node, overrides)) | workspace,
+            request.environment(trainer_devices(layout, node, overrides)) | workspace,
         )
         for rank, node in enumerate(training)
     ]
     mps = [
-        NodeCommand(node.number, f"mps{node.number}", MPS_DAEMON, wishes.mps())
+        NodeCommand(node.number, f"mps{node.number}", MPS_DAEMON, request.mps())
         for node in nodes
-        if wishes.has_mps
+        if request.has_mps
     ]
     return [*mps, *servers, *trainers]
 
@@ -265,7 +265,7 @@ def run_here(found: Sequence[NodeCommand], folder: Path, console: Console) -> in
             for command in found:
                 log = None if command.is_trainer else folder / f"{command.name}.log"
                 console.print(f"{command.name}: {command.text()}{f' > {log}' if log else ''}")
-                # In a session of its own, with this environment's executables first.
+                # In a new session, with this environment's executables first.
                 path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
                 variables = {"PATH": path, **command.environment}
                 started[command.name] = Child(command.words, log, variables)
