@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from rlhf_lab.runs.disk import atomic_write
 from rlhf_lab.runs.folder import MANIFEST, now
+from rlhf_lab.runs.identity import RULE
 from rlhf_lab.runs.locks import locked
 from rlhf_lab.runs.reading import Unreadable, checked, read_json
 from rlhf_lab.types.errors import UserError
@@ -92,7 +93,9 @@ def check_record(folder: Path, sweep: SweepRecord, may_extend: bool) -> dict[str
         return before
     theirs = before["jobs"]
     others = [name for name, content in sweep.jobs.items() if theirs.get(name, content) != content]
-    if others or before["base"] != sweep.base:
+    # Where hashes are of another rule, the folders of the jobs show what they are.
+    is_of_rule = before["base"].startswith(RULE)
+    if is_of_rule and (others or before["base"] != sweep.base):
         what = f"where {others[0]!r} has other settings" if others else "with other shared settings"
         raise UserError(
             f"{folder} holds an older sweep {what} (started {before.get('started')} with "
