@@ -14,7 +14,6 @@ from rlhf_lab.algos.mdpo import MDPO
 from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.runs import renames
 from rlhf_lab.runs.folder import CONFIG, MANIFEST
-from rlhf_lab.types.protocols import Scheduled
 from tests.support.examples import call
 from tests.support.golden import AWAY, POLICY, VALUE, cells, flat, four_rows, output_of
 
@@ -40,7 +39,6 @@ def test_the_loss_of_mdpo_by_hand() -> None:
 
 def test_the_step_size_of_mdpo_falls_to_the_last_round_and_begins_anew_from_no_state() -> None:
     algo = MDPO(step_size=2.0)
-    assert isinstance(algo, Scheduled)
     assert [algo.at_round(k, 4).step_size for k in range(4)] == [2.0, 1.5, 1.0, 0.5]
     assert algo.at_round(2, 4).at_round(3, 4).step_size == 1.0, "it is that of its round"
     fixed = replace(algo, anneal=False)

@@ -16,7 +16,7 @@ import numpy as np
 from rlhf_lab.runs.reading import Unreadable, file_size, parsing
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
 from rlhf_lab.sweeps.search.space import Dimension, Value, grid
-from rlhf_lab.tasks.extras import require_package
+from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 
