@@ -77,7 +77,6 @@ def overrides_again(folder: Path, changes: Sequence[str], *added: str) -> list[s
 
 
 def overrides_to_resume(folder: Path, changes: Sequence[str]) -> list[str]:
-    """The overrides that go on with a run."""
     return overrides_again(folder, changes, "output.resume=true")
 
 

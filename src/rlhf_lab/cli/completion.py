@@ -159,7 +159,6 @@ def words_of_options(command: OptionsCommand, current: str) -> Iterator[str]:
 
 
 def words_of_hydra(command: HydraCommand, before: Sequence[str], current: str) -> Iterator[str]:
-    """Flags, overrides, sweeps and runs."""
     previous = before[-1]
     if previous in ("--config-name", "-cn"):
         # The configs in the folder that was named, or those of the project.
@@ -232,7 +231,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
-    """Print the script. Returns 0."""
     sys.stdout.write(SCRIPTS[options.shell].lstrip("\n"))
     return 0
 

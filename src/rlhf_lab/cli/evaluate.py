@@ -135,7 +135,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show_implicit_reward(options: argparse.Namespace, console: Console) -> int:
-    """Print the accuracies. Returns 0."""
     overrides = overrides_again(options.run, [])
     from rlhf_lab.cli.compose import compose
     from rlhf_lab.experiment import implicit_reward

@@ -54,7 +54,6 @@ def folders_and_version(words: list[str], command: Command) -> tuple[list[Path],
 
 
 def export_run(options: argparse.Namespace, console: Console) -> int:
-    """Write the folder, or upload it. Returns 0."""
     run, folder, version = run_folder_and_version(options.words)
     if not options.push and (options.private or options.dry_run):
         raise UserError("--private and --dry-run are options of --push OWNER/NAME")

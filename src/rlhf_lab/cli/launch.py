@@ -84,7 +84,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def layout_and_overrides(words: Sequence[str]) -> tuple[Layout, list[str]]:
-    """The layout, and the overrides beside it."""
     layouts = [word.removeprefix("layout=") for word in words if word.startswith("layout=")]
     if len(layouts) != 1:
         raise UserError(f"pass one layout, such as layout=1x8:7+1: {LAUNCH.line}")

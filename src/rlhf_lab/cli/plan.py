@@ -220,7 +220,6 @@ def text_of(value: object) -> str:
 
 
 def shares(lags: Sequence[int]) -> str:
-    """The share of each lag."""
     counts = Counter(lags)
     return ", ".join(f"{lag}: {100 * counts[lag] / len(lags):.0f}%" for lag in sorted(counts))
 

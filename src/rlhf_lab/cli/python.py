@@ -148,7 +148,6 @@ def unless_chosen(word: str, overrides: Sequence[str]) -> list[str]:
 
 
 def frame(path: Path) -> pandas.DataFrame:
-    """The rows of a JSONL file."""
     try:
         import pandas
     except ImportError as error:

@@ -35,7 +35,6 @@ def options(group: str) -> Iterator[str]:
 
 
 def reference() -> str:
-    """The whole page."""
     lines = [
         "# Config reference",
         "",

@@ -254,7 +254,6 @@ def ending(run: RunSummary) -> str:
 
 
 def job_states(folder: Path, runs: Sequence[RunSummary]) -> dict[str, str]:
-    """The state of each job of a sweep."""
     states = {same_path(run.folder): run.state for run in runs}
     jobs = job_folders(folder, read_record(folder))
     return {name: states.get(job, "not started") for name, job in jobs.items()}

@@ -139,7 +139,6 @@ def printable(text: str) -> str:
 
 
 def natural(text: str) -> int:
-    """A whole number from 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r}: pass a whole number")
     return int(text)
@@ -170,7 +169,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
-    """Print the samples. Returns 0."""
     is_first = options.first is not None
     default = 1 if options.tokens else 4
     count = options.first if is_first else default if options.last is None else options.last

@@ -28,8 +28,6 @@ ALL_LINES = 10**6
 
 
 class WatchedRun:
-    """A run as it is watched."""
-
     def __init__(self, folder: Path) -> None:
         self.follower = RunFollower(folder)
         self._pace = Pace(time.monotonic)
@@ -54,8 +52,6 @@ class WatchedRun:
 
 
 class WatchedSweep:
-    """A sweep as it is watched."""
-
     def __init__(self, folder: Path) -> None:
         self.name = folder.resolve().name
         self.jobs = RecordedJobs(folder)
@@ -94,7 +90,6 @@ def open_source(folder: Path) -> Source:
 
 
 def seconds(text: str) -> float:
-    """A number of seconds between two screens."""
     try:
         value = float(text)
     except ValueError:
@@ -125,7 +120,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
-    """Follow the folder. Returns 0."""
     if options.port is not None and not options.web:
         raise UserError("--port is for --web: pass both, or neither")
     if options.web and options.once:

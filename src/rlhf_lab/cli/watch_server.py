@@ -62,8 +62,6 @@ def server_of(source: Source, port: int) -> Server:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one run or sweep."""
-
     daemon_threads = True
 
     def __init__(self, source: Source, port: int) -> None:
@@ -148,7 +146,6 @@ def state_of(source: Source) -> dict[str, Any]:
 
 
 def run_value(state: LiveState, follower: RunFollower) -> dict[str, Any]:
-    """A run's state and curves."""
     known = asdict(state)
     for name in ("lag_rounds", "lag_updates"):
         known[name] = {str(lag): count for lag, count in known[name].items()}

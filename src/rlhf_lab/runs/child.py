@@ -109,14 +109,12 @@ class Child:
 
 
 def exit_text(code: int | None) -> str:
-    """An exit code in words."""
     if code is None:
         return "still running"
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def last_lines(log: Path, number: int = TAIL_LINES) -> str:
-    """The end of a log."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return "\n".join(lines[-number:]) or "(nothing)"
 

@@ -87,7 +87,6 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def save_file(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write tensors as a safetensors file."""
     from safetensors import torch as safetensors  # here, so that readers of runs start without it
 
     with writing(path):
@@ -143,7 +142,6 @@ def atomic_file(path: Path, *, is_new: bool = False) -> Iterator[Path]:
 
 
 def atomic_write(path: Path, text: str, *, is_new: bool = False) -> None:
-    """Write a whole file in one step."""
     with atomic_file(path, is_new=is_new) as draft:
         draft.write_text(text, encoding="utf-8")
 

@@ -24,7 +24,6 @@ ROWS_BYTES = 64 * 2**30
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Replace a JSONL file in one step."""
     atomic_write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 

@@ -203,7 +203,6 @@ def kernels_in(manifest: Mapping[str, Any]) -> str:
 
 
 def last_start(manifest: Mapping[str, Any]) -> str:
-    """When a run was last started or resumed."""
     return str([manifest["started"], *(again["at"] for again in manifest.get("resumed", []))][-1])
 
 

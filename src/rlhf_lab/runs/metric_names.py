@@ -259,7 +259,6 @@ def described(name: str, table: tuple[Metric, ...]) -> Metric | None:
 
 
 def reference() -> str:
-    """The tables as Markdown."""
     lines = ["# Metrics", ""]
     for title, file, table in (
         ("Rounds", "metrics.jsonl", ROUND),

@@ -182,7 +182,6 @@ def refuse_other_than_plain(value: Any) -> None:
 
 
 def adapter_of(kind: type[T]) -> TypeAdapter[T]:
-    """Pydantic's validator of a type, from a cache."""
     found = ADAPTERS.get(kind)
     if found is None:
         found = ADAPTERS[kind] = TypeAdapter(kind)

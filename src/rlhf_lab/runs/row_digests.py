@@ -53,7 +53,6 @@ class GrowingFile:
 
 
 def extent_of(path: Path, limit: int | None = None) -> Extent:
-    """The extent of a file, or of its first bytes."""
     return GrowingFile(path).extent(limit)
 
 
@@ -70,7 +69,6 @@ def require_rows(path: Path, expected: Extent, checkpoint: Path) -> None:
 
 
 def difference(actual: Extent, expected: Extent) -> str:
-    """How the rows differ, in words."""
     if actual.rows < expected.rows:
         return f"it has {actual.rows} of the {expected.rows} rows"
     return f"its first {expected.rows} rows are not those"

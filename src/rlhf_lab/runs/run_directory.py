@@ -134,7 +134,6 @@ class RunDirectory:
         self.update(state=state, ended=now(), **facts)
 
     def update(self, **facts: Any) -> None:
-        """Record more facts, in one step."""
         self._manifest |= facts
         atomic_write(self.folder / MANIFEST, as_json(self._manifest))
 
@@ -193,7 +192,6 @@ def check_same(
 
 
 def already_a_run(folder: Path) -> UserError:
-    """The refusal of a folder with a manifest."""
     try:
         state = state_in(read_manifest(folder / MANIFEST))
     except Unreadable:

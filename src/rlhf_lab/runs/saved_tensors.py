@@ -46,7 +46,6 @@ def check_tensors(path: Path) -> None:
 
 
 def no_tensors(path: Path, error: Exception) -> Unreadable:
-    """The refusal of a damaged file."""
     return Unreadable(path, f"it is damaged ({error})")
 
 
@@ -92,5 +91,4 @@ def version_files(folder: Path, name: re.Pattern[str]) -> dict[int, Path]:
 
 
 def saved_versions(run: Path) -> dict[int, Path]:
-    """The files of the versions that a run kept."""
     return version_files(run / WEIGHTS, VERSION)

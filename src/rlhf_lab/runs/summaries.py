@@ -104,7 +104,6 @@ def after_run(folder: Path) -> list[tuple[str, str]]:
 
 
 def after_sweep(folder: Path) -> list[tuple[str, str]]:
-    """The commands that apply to a sweep."""
     sweep = shlex.quote(str(folder))
     return [
         (f"rlhf-lab report {sweep}", "one page about the runs, with verdicts"),
@@ -114,7 +113,6 @@ def after_sweep(folder: Path) -> list[tuple[str, str]]:
 
 
 def print_next(console: Console, found: Sequence[tuple[str, str]]) -> None:
-    """Print commands, aligned."""
     width = max(len(command) for command, _ in found)
     lines = [f"  {command:<{width}}  # {about}" for command, about in found]
     console.print("\n".join(["Next:", *lines]))

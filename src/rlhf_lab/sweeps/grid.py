@@ -78,7 +78,6 @@ def grid_of(params: Mapping[str, str], texts: Sequence[str], parser: OverridesPa
 
 
 def values_of(key: str, override: Override) -> tuple[str, ...]:
-    """The texts of a swept key's values."""
     if not override.is_discrete_sweep():
         raise UserError(
             f"{override.input_line} is a search space, not a list of values: pass values with "

@@ -121,7 +121,6 @@ def counts(rows: Sequence[JobRow]) -> str:
 
 
 def title(rows: Sequence[JobRow], left: float | None) -> str:
-    """The line above the table."""
     is_open = any(row.is_open for row in rows)
     ending = f", ETA {seconds_text(left)}" if left is not None and is_open else ""
     return f"{counted(len(rows), 'job')}: {counts(rows)}{ending}"
@@ -160,7 +159,6 @@ def numbers(live: LiveState) -> Mapping[str, str]:
 
 
 def job_line(row: JobRow) -> str:
-    """A running job in one plain line."""
     text = run_line(row.live) if row.live is not None else row.note
     return f"  {row.name}: {text}" if text else f"  {row.name}"
 
@@ -275,7 +273,6 @@ class JobProgress:
         return rendered(rows, self._jobs.seconds_left(rows), width, height)
 
     def lines(self) -> list[str]:
-        """The lines that are due now."""
         rows = self._jobs.read()
         summary = title(rows, self._jobs.seconds_left(rows))
         lines = []

@@ -114,7 +114,6 @@ def job_from_config(
     config: Config,
     folder: Path,
 ) -> Job:
-    """The job of a checked config."""
     from rlhf_lab.experiment.prepare import Artifacts  # with torch: a refused sweep loads none
 
     name = name_of(point)

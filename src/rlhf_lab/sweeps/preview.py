@@ -170,7 +170,6 @@ def print_plan(
 
 
 def forecast_text(cost: SweepCost, number: int, side: int) -> str:
-    """The predicted cost in a sentence."""
     known = number - cost.unknown
     if not known:
         return (
@@ -218,6 +217,5 @@ def core_warnings(number: int, widest: int, num_jobs: int) -> list[str]:
 
 
 def print_jobs(console: Console, planned: Sequence[Job], states: Mapping[str, JobState]) -> None:
-    """All jobs, with the command of each."""
     for job in planned:
         console.print(f"{job.name} [{states[job.name].name}]\n  rlhf-lab {shlex.join(job.words)}")

@@ -146,7 +146,6 @@ def stop_on_signal(folder: Path, is_here: bool) -> Iterator[StopFiles]:
 
 
 def raise_for(number: int) -> None:
-    """Raise the exception of a signal."""
     text = "the same command goes on with the jobs that are not finished"
     raise (KeyboardInterrupt if number == signal.SIGINT else StopRequested)(text)
 

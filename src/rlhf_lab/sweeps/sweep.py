@@ -164,7 +164,6 @@ def set_folder(context: Context, folder: Path) -> None:
 def record_of(
     context: Context, grid: Grid, jobs: Sequence[Job], code: str, folder: Path
 ) -> SweepRecord:
-    """The contents of sweep.json."""
     return SweepRecord(
         command=context.command,
         name=str(context.config.hydra.job.config_name),

@@ -149,7 +149,6 @@ class Display:
             self.print_line()
 
     def print_line(self) -> None:
-        """Print how far the work is, as a plain line."""
         progress = self._activity.progress()
         self._pace.printed()
         console = self._console if progress.stage else self._phases
@@ -157,7 +156,6 @@ class Display:
             console.print(self._line(progress), soft_wrap=True)
 
     def close_stage(self) -> None:
-        """Print where a stage ended."""
         self.print_line()
 
     def _opened(self) -> AbstractContextManager[Screen | None]:

@@ -196,7 +196,6 @@ class LastSample:
 
 
 def sample_in(row: Mapping[str, Any], response: str, score: str) -> NewestSample | None:
-    """A row as a sample; None if it is none."""
     prompt, text = row.get("prompt"), row.get(response)
     if not isinstance(prompt, str) or not isinstance(text, str):
         return None
@@ -249,7 +248,6 @@ class ScoreFile:
 
 
 def scores_in(path: Path) -> Scores:
-    """The scores of a file of evaluations."""
     rows = sorted(read_rows(path), key=lambda row: int(row["version"]))
     for name, key in KEYS.items():
         if rows and finite(rows[-1].get(key)) is not None:

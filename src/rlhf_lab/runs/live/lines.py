@@ -143,7 +143,6 @@ class Pace:
 
 
 def print_timed(lines: Iterable[str]) -> None:
-    """Print lines with the time of day."""
     for text in lines:
         sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stdout.flush()

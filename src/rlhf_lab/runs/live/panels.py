@@ -231,7 +231,6 @@ def grid(lines: Sequence[Line], width: int, bars: str) -> Table:
 
 
 def sample_lines(sample: NewestSample) -> list[RenderableType]:
-    """The newest sample in three lines."""
     score = "" if sample.score is None else f", score {number_text(sample.score)}"
     return [
         one_line(f"sample ({sample.origin}{score})", "dim"),

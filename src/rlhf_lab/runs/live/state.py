@@ -98,7 +98,6 @@ def shares(window: Window, generators: int) -> dict[str, float | None]:
 
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """The run's parts, N, S and seed."""
     facts = {name: str(manifest[name]) for name in FACTS if manifest.get(name)}
     if facts.get("correction") == "none":
         del facts["correction"]
@@ -308,5 +307,4 @@ class RunFollower:
 
 
 def view_of(folder: Path, now: Now = time.time) -> LiveState:
-    """The state of a run, read once."""
     return RunFollower(folder, now).view()

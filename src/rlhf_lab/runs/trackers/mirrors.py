@@ -252,5 +252,4 @@ def sent_digests(folder: Path, mirror: str = FILES) -> list[str]:
 
 
 def note_sent(folder: Path, mirror: str, digests: Sequence[str]) -> None:
-    """Record which evaluations a mirror has."""
     sent_file(folder, mirror).write_text(json.dumps(list(digests)) + "\n", encoding="utf-8")

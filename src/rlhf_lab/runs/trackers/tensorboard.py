@@ -53,7 +53,6 @@ class TensorBoardTracker(Tracker):
         self._writer.flush()
 
     def log_samples(self, samples: Sequence[RolloutSample]) -> None:
-        """Write the samples of a round as one text."""
         text = "\n\n---\n\n".join(map(markdown, samples))
         self._writer.add_text(SAMPLES, text, samples[0].updates)
 

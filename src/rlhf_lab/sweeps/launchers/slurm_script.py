@@ -215,7 +215,6 @@ def layout_of(text: str, launcher: DictConfig) -> Layout | None:
 
 
 def overrides_of(layout: Layout | None) -> list[str]:
-    """The overrides of every job of a layout."""
     return ["generator=vllm_server"] if layout and layout.generators else []
 
 

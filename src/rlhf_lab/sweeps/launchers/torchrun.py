@@ -152,7 +152,6 @@ class NodeCommand:
         return self.words[names[0] + 1 :] if names else ()
 
     def text(self, quote: Callable[[str], str] = shlex.quote) -> str:
-        """The command for a shell."""
         assignments = [f"{key}={shlex.quote(value)}" for key, value in self.environment.items()]
         return " ".join([*assignments, *map(quote, self.words)])
 

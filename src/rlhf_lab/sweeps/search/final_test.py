@@ -111,7 +111,6 @@ def arm_of(
     runs: Mapping[tuple[str, int], SearchRun],
     outcomes: Mapping[tuple[str, int], Outcome],
 ) -> Arm:
-    """The results of a setting's runs."""
     rows: dict[int, Mapping[str, Any]] = {}
     problems: dict[int, str] = {}
     for seed in options.test_seeds:

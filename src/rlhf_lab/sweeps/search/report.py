@@ -46,7 +46,6 @@ class SearchResult:
 
     @property
     def chosen(self) -> Trial | None:
-        """The best trial of the last rung."""
         return self.ranked[0] if self.ranked else None
 
     def usage(self, part: str) -> Usage:
@@ -63,7 +62,6 @@ def summary_lines(result: SearchResult) -> Iterator[str]:
 
 
 def as_markdown(result: SearchResult) -> Iterator[str]:
-    """The report as a page."""
     options = result.options
     yield f"# Search {result.folder.name}"
     yield from ("", *choice_lines(result), "", "## Test", "", *test_lines(result))
@@ -83,7 +81,6 @@ def as_markdown(result: SearchResult) -> Iterator[str]:
 
 
 def choice_lines(result: SearchResult) -> Iterator[str]:
-    """The chosen setting and its value."""
     counts = Counter(trial.state for trial in result.trials)
     states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
     chosen = result.chosen
@@ -112,7 +109,6 @@ def importance_lines(result: SearchResult) -> Iterator[str]:
 
 
 def budget_lines(result: SearchResult) -> Iterator[str]:
-    """The cost of tuning and of the test."""
     for title, part in (("Tuning", TRIAL), ("Test", TEST)):
         usage = result.usage(part)
         yield (
@@ -141,7 +137,6 @@ def test_lines(result: SearchResult) -> Iterator[str]:
 
 
 def mean_lines(result: SearchResult) -> Iterator[str]:
-    """The means of the test."""
     if result.arms is None:
         yield "No test."
         return
@@ -152,7 +147,6 @@ def mean_lines(result: SearchResult) -> Iterator[str]:
 
 
 def problem_lines(arms: Sequence[Arm]) -> Iterator[str]:
-    """The test runs that failed, and why."""
     for arm in arms:
         for seed, problem in arm.problems.items():
             yield f"{arm.name}, seed {seed}, failed: {problem}"
@@ -208,7 +202,6 @@ def write(result: SearchResult, console: Console) -> None:
 
 
 def as_json(result: SearchResult) -> str:
-    """The report as JSON."""
     chosen = result.chosen
     facts: dict[str, Any] = {
         "chosen": None if chosen is None else dict(chosen.setting),

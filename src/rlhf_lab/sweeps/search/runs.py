@@ -119,7 +119,6 @@ def metric_at(folder: Path, options: SearchOptions, rounds: int) -> float | None
 
 
 def numeric_keys(row: dict[str, object]) -> list[str]:
-    """The keys of a row's numbers, except times."""
     return [
         key
         for key, value in row.items()

@@ -175,7 +175,6 @@ class RunLauncher:
     sweeper: SweeperOptions
 
     def count_rounds(self, overrides: Sequence[str]) -> int:
-        """The rounds of a run with these overrides."""
         with checked(self.context, overrides) as config:
             return config.run.num_rounds
 

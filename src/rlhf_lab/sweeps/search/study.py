@@ -89,7 +89,6 @@ class Study:
         return dict(copy.ask(self._distributions).params)
 
     def report(self, number: int, rung: int, value: float) -> None:
-        """Record the value of a trial at a rung."""
         storage = self._study._storage
         storage.set_trial_intermediate_value(self._id(number), rung, value)
 
@@ -142,7 +141,6 @@ class Study:
 
 
 def distribution(part: Dimension) -> Any:
-    """The dimension as Optuna's distribution."""
     from optuna import distributions
 
     if part.choices:
@@ -167,7 +165,6 @@ def shuffled_grid(space: Sequence[Dimension], options: SearchOptions) -> list[di
 
 
 def trial_of(frozen: Any) -> Trial:
-    """Optuna's trial as ours."""
     names = {"RUNNING": "running", "COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
     return Trial(
         number=frozen.number,
@@ -218,7 +215,6 @@ def open_study(
 
 
 def check_spec(path: Path, before: Mapping[str, Any] | None, spec: Mapping[str, Any]) -> None:
-    """Refuse to continue a study of another search."""
     if before is None:
         return
     if not isinstance(before, Mapping):

@@ -212,7 +212,6 @@ def failure_text(
     metrics: Sequence[float | None],
     ended: Mapping[str, Outcome],
 ) -> str:
-    """Why a trial has no value."""
     if not runs:
         return "no run could start with this setting"
     for run, value in zip(runs, metrics, strict=True):
