@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rlhf_lab.cli.watch import WATCH, open_source
-from rlhf_lab.cli.watch_server import MOST_POINTS, PAGE, Server, curves, server_of
+from rlhf_lab.cli.watch_server import MOST_POINTS, PAGE, PageServer, curves, server_of
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.jsonl import JsonlTracker
 from rlhf_lab.runs.live.files import RowFile
@@ -180,7 +180,7 @@ def test_a_damaged_sweep_record_is_refused(tmp_path: Path) -> None:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Server]:
+def serving(folder: Path) -> Iterator[PageServer]:
     with server_of(open_source(folder), 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -191,7 +191,9 @@ def serving(folder: Path) -> Iterator[Server]:
             thread.join()
 
 
-def ask(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, bytes]:
+def ask(
+    server: PageServer, path: str, method: str = "GET", **headers: str
+) -> tuple[int, Any, bytes]:
     """Status, headers and body of an answer, through a socket."""
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
     try:

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from rlhf_lab.cli import runs, timeline
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
-from rlhf_lab.cli.samples import Choice, sample_lines
+from rlhf_lab.cli.samples import SampleChoice, sample_lines
 from rlhf_lab.cli.sync import outboxes
 from rlhf_lab.experiment.config import Config, typed
 from rlhf_lab.experiment.evaluate import saved_weights
@@ -228,7 +228,7 @@ def drawn(folder: Path) -> None:
 
 
 def sampled(folder: Path) -> None:
-    list(sample_lines(folder, Choice(count=2), 60))
+    list(sample_lines(folder, SampleChoice(count=2), 60))
 
 
 def planned(folder: Path) -> None:

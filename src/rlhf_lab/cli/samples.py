@@ -62,7 +62,7 @@ def token_cells(turn: Mapping[str, Any], round_: int) -> Iterator[tuple[object, 
 
 
 @dataclass(frozen=True)
-class Choice:
+class SampleChoice:
     """Which samples are shown. round: None for all. text: that prompt or response must contain.
     sort: the order, of which the last ones are shown, or with is_first the first ones."""
 
@@ -79,7 +79,9 @@ class Choice:
         return found[: self.count] if self.is_first else found[-self.count :]
 
 
-def sample_lines(run: Path, choice: Choice, width: int, has_tokens: bool = False) -> Iterator[str]:
+def sample_lines(
+    run: Path, choice: SampleChoice, width: int, has_tokens: bool = False
+) -> Iterator[str]:
     """Samples of a run as lines of at most `width` characters, with has_tokens as tables of their
     tokens. Raises UserError if there are none."""
     manifest_path(run)
@@ -174,7 +176,7 @@ def show(options: argparse.Namespace, console: Console) -> int:
     count = options.first if is_first else default if options.last is None else options.last
     if count < 1:
         raise UserError(f"--{'first' if is_first else 'last'} 0 shows nothing: pass 1 or more")
-    choice = Choice(options.round, options.contains, options.sort, count, is_first)
+    choice = SampleChoice(options.round, options.contains, options.sort, count, is_first)
     width = max(40, shutil.get_terminal_size().columns)
     for line in sample_lines(options.run, choice, width, options.tokens):
         console.print(line)

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from rlhf_lab.cli.watch import Source, WatchedRun
 from rlhf_lab.runs.live.files import RoundRow
 from rlhf_lab.runs.live.lines import phase_name
-from rlhf_lab.runs.live.state import WINDOW, LiveState, RunFollower, Window
+from rlhf_lab.runs.live.state import WINDOW, LiveState, RoundWindow, RunFollower
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.job_progress import cells
 from rlhf_lab.types.errors import UserError
@@ -51,17 +51,17 @@ def serve(source: Source, port: int, console: Console) -> None:
             return
 
 
-def server_of(source: Source, port: int) -> Server:
+def server_of(source: Source, port: int) -> PageServer:
     """The server, which listens already."""
     try:
-        return Server(source, port)
+        return PageServer(source, port)
     except OSError as error:
         raise UserError(
             f"--port {port} cannot be listened at ({error.strerror}): pass another, or none"
         ) from error
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, source: Source, port: int) -> None:
@@ -80,7 +80,7 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD of two addresses."""
 
-    server: Server
+    server: PageServer
     server_version = "rlhf-lab"
     sys_version = ""
     # After so many seconds an idle connection of a browser frees its thread.
@@ -159,7 +159,7 @@ def curves(rows: Sequence[RoundRow], generators: int) -> Mapping[str, list[float
     step = max(1, math.ceil(len(rows) / MOST_POINTS))
     ends = sorted({*range(len(rows) - 1, -1, -step)})
     found: dict[str, list[float | None]] = {"round": [float(rows[end].step + 1) for end in ends]}
-    windows = [Window(rows[max(0, end - REACH) : end + 1]) for end in ends]
+    windows = [RoundWindow(rows[max(0, end - REACH) : end + 1]) for end in ends]
     for name in ("reward", "kl", "entropy", "length", "grad_norm", "lag_updates", "lag_rounds"):
         found[name] = [
             window.mean(name) if step > 1 else rows[end].get(name)

@@ -35,7 +35,7 @@ from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
 from rlhf_lab.runs.row_digests import extent_of
 from rlhf_lab.runs.run_directory import End, RunDirectory, run_lock
-from rlhf_lab.runs.signals import Stop, listening
+from rlhf_lab.runs.signals import SignalHandler, listening
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -115,7 +115,7 @@ def finish_run(
     record: RunDirectory,
     loader: PolicyLoader,
     stages: Artifacts,
-    stop: Stop,
+    stop: SignalHandler,
 ) -> End:
     """Train, unless the run had trained to its end before; then evaluate. Returns the state of the
     run: it may have come to its pause only."""

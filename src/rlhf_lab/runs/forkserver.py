@@ -60,11 +60,15 @@ def start(
     imported.
     """
     context: Any = multiprocessing.get_context(METHOD)
-    outputs = tuple(Output(number) for number in (1, 2) if is_open(number))
+    outputs = tuple(SentDescriptor(number) for number in (1, 2) if is_open(number))
     with _starting:
         process: BaseProcess = context.Process(
             target=run_target,
-            args=(Context(dict(os.environ), outputs, ignores_signals, name), target, tuple(args)),
+            args=(
+                ParentState(dict(os.environ), outputs, ignores_signals, name),
+                target,
+                tuple(args),
+            ),
             name=name,
             daemon=daemon,
         )
@@ -123,7 +127,7 @@ def nameless_main() -> Iterator[None]:
             setattr(main, name, value)
 
 
-class Output:
+class SentDescriptor:
     """A descriptor that the child gets under the same number, in place of the server's."""
 
     def __init__(self, number: int) -> None:
@@ -133,12 +137,12 @@ class Output:
         return receive_output, (self.number, DupFd(self.number))
 
 
-def receive_output(number: int, sent: Any) -> Output:
+def receive_output(number: int, sent: Any) -> SentDescriptor:
     """In the child: give a descriptor that was sent its number."""
     descriptor = sent.detach()
     os.dup2(descriptor, number)
     os.close(descriptor)
-    return Output(number)
+    return SentDescriptor(number)
 
 
 def is_open(number: int) -> bool:
@@ -150,16 +154,16 @@ def is_open(number: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Context:
+class ParentState:
     """State of the parent that a child does not get from the server, which started earlier."""
 
     environment: dict[str, str]
-    outputs: Sequence[Output]
+    outputs: Sequence[SentDescriptor]
     ignores_signals: bool
     name: str | None
 
 
-def run_target(context: Context, target: Callable[..., object], args: tuple[Any, ...]) -> None:
+def run_target(context: ParentState, target: Callable[..., object], args: tuple[Any, ...]) -> None:
     """In the child: take over the parent's state, then call the target."""
     global _server_pid
     _server_pid = os.getppid()

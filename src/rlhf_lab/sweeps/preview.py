@@ -22,7 +22,7 @@ from rlhf_lab.runs.provenance import usable_cores
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console, counted, seconds_text
 from rlhf_lab.sweeps.job import Job, JobState
-from rlhf_lab.sweeps.plan_jobs import Context
+from rlhf_lab.sweeps.plan_jobs import SweepContext
 from rlhf_lab.types.errors import UserError
 
 # The settings by which runs are like a job: NEEDED of them at least, from the front.
@@ -132,7 +132,7 @@ class Parallelism:
     is_here: bool
 
 
-def parallelism_of(context: Context) -> Parallelism:
+def parallelism_of(context: SweepContext) -> Parallelism:
     """The parallelism that the launcher's options set."""
     launcher = context.config.hydra.launcher
     if queue := launcher.get("array_parallelism"):
@@ -143,7 +143,7 @@ def parallelism_of(context: Context) -> Parallelism:
 
 
 def print_plan(
-    context: Context,
+    context: SweepContext,
     console: Console,
     planned: Sequence[Job],
     states: Mapping[str, JobState],

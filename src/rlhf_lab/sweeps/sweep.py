@@ -26,7 +26,7 @@ from rlhf_lab.sweeps.job_progress import live_table
 from rlhf_lab.sweeps.launchers.slurm_script import layout_of, overrides_of
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.override_text import PRIMARY
-from rlhf_lab.sweeps.plan_jobs import Context, plan_jobs, stage_jobs
+from rlhf_lab.sweeps.plan_jobs import SweepContext, plan_jobs, stage_jobs
 from rlhf_lab.sweeps.preview import parallelism_of, print_jobs, print_plan
 from rlhf_lab.sweeps.run_job import JobRunner, JobStopped, stop_on_signal
 from rlhf_lab.sweeps.sweep_file import SweepRecord, check_record, from_sweep, write_record
@@ -50,7 +50,7 @@ class Ended:
 
 
 def run_jobs(
-    context: Context, jobs: Sequence[Job], folder: Path, options: SweeperOptions
+    context: SweepContext, jobs: Sequence[Job], folder: Path, options: SweeperOptions
 ) -> list[Ended]:
     """Make the stages that jobs need, then run the jobs. A signal is raised again when all of them
     have saved their state."""
@@ -69,7 +69,7 @@ def run_jobs(
 
 
 def launch(
-    context: Context, jobs: Sequence[Job], folder: Path, reruns: tuple[str, ...], code: str
+    context: SweepContext, jobs: Sequence[Job], folder: Path, reruns: tuple[str, ...], code: str
 ) -> list[Ended]:
     """Let Hydra's launcher run jobs, and show one table of all of them."""
     if not jobs:
@@ -99,7 +99,10 @@ def ending_of(job: Job, returned: JobReturn) -> Ended:
 
 
 def sweep(
-    context: Context, params: Mapping[str, str], arguments: Sequence[str], options: SweeperOptions
+    context: SweepContext,
+    params: Mapping[str, str],
+    arguments: Sequence[str],
+    options: SweeperOptions,
 ) -> list[Ended]:
     """Run the jobs of a sweep's params and overrides that are not done yet.
 
@@ -140,7 +143,7 @@ def sweep(
     return ended
 
 
-def folder_of(context: Context, grid: Grid) -> Path:
+def folder_of(context: SweepContext, grid: Grid) -> Path:
     """The sweep's folder, named after its file, or after the hash of its overrides."""
     configured = Path(str(context.config.hydra.sweep.dir))
     if UNNAMED not in configured.parts:
@@ -154,7 +157,7 @@ def folder_of(context: Context, grid: Grid) -> Path:
     return Path(str(context.config.output.root)) / name
 
 
-def set_folder(context: Context, folder: Path) -> None:
+def set_folder(context: SweepContext, folder: Path) -> None:
     """Set the sweep's folder in the config of Hydra's launcher."""
     with read_write(context.config), open_dict(context.config):
         context.config.hydra.sweep.dir = str(folder)
@@ -162,7 +165,7 @@ def set_folder(context: Context, folder: Path) -> None:
 
 
 def record_of(
-    context: Context, grid: Grid, jobs: Sequence[Job], code: str, folder: Path
+    context: SweepContext, grid: Grid, jobs: Sequence[Job], code: str, folder: Path
 ) -> SweepRecord:
     return SweepRecord(
         command=context.command,
@@ -176,7 +179,7 @@ def record_of(
     )
 
 
-def shared_hash(context: Context, fixed: Sequence[str]) -> str:
+def shared_hash(context: SweepContext, fixed: Sequence[str]) -> str:
     """The hash of the settings that all jobs share."""
     # Not checked: without the swept keys no run may be able to start with it.
     load = context.hydra.config_loader.load_sweep_config
@@ -213,7 +216,7 @@ def changed_in(node: DictConfig, hints: Mapping[str, Any], declared: Any = None)
     return found
 
 
-def composes(context: Context, override: str) -> bool:
+def composes(context: SweepContext, override: str) -> bool:
     """Whether the sweep's config has the key of an override."""
     try:
         context.hydra.config_loader.load_sweep_config(context.config, [override])

@@ -29,7 +29,7 @@ Now = Callable[[], float]
 MEANS = ("reward", "kl", "length", "eos_rate", "entropy", "grad_norm")
 
 
-class Window:
+class RoundWindow:
     """The last rounds of `rows`, at most WINDOW. Sums in rows count from the run's beginning, so a
     window's share is the difference between its last row and the row before it."""
 
@@ -84,7 +84,7 @@ class Window:
         return dict(sorted(total.items()))
 
 
-def shares(window: Window, generators: int) -> dict[str, float | None]:
+def shares(window: RoundWindow, generators: int) -> dict[str, float | None]:
     """How the lanes spent the window."""
     if generators:
         return {
@@ -270,7 +270,7 @@ class RunFollower:
         return max(0.0, self._now() - max(changed, default=self._now()))
 
     def _numbers(self, manifest: Mapping[str, Any], rows: Sequence[RoundRow], state: str) -> Any:
-        window = Window(rows)
+        window = RoundWindow(rows)
         generators = (manifest.get("settings") or {}).get("num_generators", 0)
         last = rows[-1] if rows else None
         version = last.get("version") if last else None
@@ -290,7 +290,7 @@ class RunFollower:
         }
 
     def _eta(
-        self, window: Window, manifest: Mapping[str, Any], rows: Sequence[RoundRow]
+        self, window: RoundWindow, manifest: Mapping[str, Any], rows: Sequence[RoundRow]
     ) -> float | None:
         pace, total = window.seconds_per_round, int(manifest.get("num_rounds") or 0)
         if pace is None or not rows:

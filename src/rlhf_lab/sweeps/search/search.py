@@ -21,7 +21,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.grid import Grid
 from rlhf_lab.sweeps.job import Job, content_of, state_of
 from rlhf_lab.sweeps.options import SweeperOptions
-from rlhf_lab.sweeps.plan_jobs import Context, compose_config, job_from_config
+from rlhf_lab.sweeps.plan_jobs import SweepContext, compose_config, job_from_config
 from rlhf_lab.sweeps.preview import PastRuns, predict_cost
 from rlhf_lab.sweeps.search import report
 from rlhf_lab.sweeps.search.final_test import run_test
@@ -114,7 +114,7 @@ class Search:
 
 
 def search(
-    context: Context, arguments: Sequence[str], options: SearchOptions, sweeper: SweeperOptions
+    context: SweepContext, arguments: Sequence[str], options: SearchOptions, sweeper: SweeperOptions
 ) -> SearchResult | None:
     """Run the search of these overrides, or only print its plan. Raises JobsFailed if no setting
     could be chosen, or if a run of the test failed."""
@@ -155,7 +155,7 @@ def search(
 
 
 @contextmanager
-def checked(context: Context, overrides: Sequence[str]) -> Iterator[Config]:
+def checked(context: SweepContext, overrides: Sequence[str]) -> Iterator[Config]:
     """The config of overrides, checked. Raises UserError if no run could start with it."""
     try:
         with compose_config(context, overrides) as config:
@@ -170,7 +170,7 @@ def checked(context: Context, overrides: Sequence[str]) -> Iterator[Config]:
 class RunLauncher:
     """Runs of a search as jobs of Hydra's launcher."""
 
-    context: Context
+    context: SweepContext
     search: Search
     sweeper: SweeperOptions
 
