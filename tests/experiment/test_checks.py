@@ -17,7 +17,7 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab.cli.endings import message
+from rlhf_lab.cli.exit_codes import message
 from rlhf_lab.cli.main import main
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check, require_readable_splits

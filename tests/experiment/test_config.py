@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.cli.config_reference import reference
 from rlhf_lab.cli.explain import explanation
+from rlhf_lab.cli.reference_pages import reference
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.keys import all_keys

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hydra.errors import MissingConfigException
 
-from rlhf_lab.cli.complete import candidates
+from rlhf_lab.cli.completion import candidates
 from rlhf_lab.cli.main import COMMANDS
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.registry import conf_folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlhf_lab.cli.coming_from import with_table
+from rlhf_lab.cli.reference_pages import with_table
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.other_names import PROJECTS, OtherName, content, table
 from rlhf_lab.experiment.registry import conf_folder, group_options

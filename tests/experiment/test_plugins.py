@@ -19,8 +19,7 @@ from rlhf_lab.experiment.own_parts import own_class
 from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.runs.provenance import with_plugins
 from rlhf_lab.sweeps.job import content_of
-from rlhf_lab.sweeps.run_job import JobRunner
-from rlhf_lab.sweeps.stop_jobs import StopFiles
+from rlhf_lab.sweeps.run_job import JobRunner, StopFiles
 from rlhf_lab.types.errors import UserError
 from tests.support.composed import composed
 from tests.support.examples import call

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.cli.endings import INTERRUPTED, REQUEUE
+from rlhf_lab.cli.exit_codes import INTERRUPTED, REQUEUE
 from rlhf_lab.experiment import build, build_rollout, lifecycle
 from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.models.causal_lm import load_policy
@@ -29,7 +29,7 @@ from rlhf_lab.rollout.mode_choices import OnFailure
 from rlhf_lab.rollout.process import GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.runs import atomic_folder, forkserver, memory
+from rlhf_lab.runs import disk, forkserver, memory
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
@@ -139,7 +139,7 @@ def test_a_run_killed_at_every_point_ends_as_one_that_never_was(
     assert exact_rows(killed / "evals.jsonl") == exact_rows(whole / "evals.jsonl")
     walls = [row["seconds/wall"] for row in read_rows(killed / "metrics.jsonl")]
     assert walls == sorted(walls)
-    assert not list((killed / "checkpoints").glob(f"{atomic_folder.DRAFT}*"))
+    assert not list((killed / "checkpoints").glob(f"{disk.DRAFT}*"))
 
 
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(

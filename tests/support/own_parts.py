@@ -20,7 +20,7 @@ from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.options import RewardOptions
-from rlhf_lab.runs.trackers.options import TrackerOptions
+from rlhf_lab.runs.trackers.options import Tracker, TrackerOptions
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.types import limits
 
@@ -69,7 +69,7 @@ class Brief(RewardOptions):
         return SampleScorer(brevity, 0.0, OnError.stop)
 
 
-class LinesTracker:
+class LinesTracker(Tracker):
     def __init__(self, path: Any) -> None:
         self._file = path.open("a")
 

@@ -24,7 +24,7 @@ from rlhf_lab.rollout.mode_choices import OnFailure
 from rlhf_lab.rollout.process import GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.runs.child_side import GROUP_SIGNALS
+from rlhf_lab.runs.child import GROUP_SIGNALS
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk

@@ -1,5 +1,5 @@
-"""Digests of short runs, every algorithm in every kind of mode: `make digests` before a change that
-must not change results, and after it.
+"""Digests of short runs, every algorithm in every kind of mode, before and after a change that must
+not change results: `python -m tests.support.run_digests FILE`.
 
 A digest covers all metrics that no clock measures, and the last weights. Digests depend on the
 processor and on the versions of the libraries, so the table is written and compared on one machine.

@@ -11,7 +11,7 @@ import datasets
 import pytest
 
 from rlhf_lab.cli.compose import stage
-from rlhf_lab.cli.reward_model import judges_pairs
+from rlhf_lab.cli.stages import judges_pairs
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.build_prompts import build_rollout_prompts
 from rlhf_lab.experiment.build_rollout import build_worker

@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab.cli.endings import message
+from rlhf_lab.cli.exit_codes import message
 from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.config import Config, live
 from rlhf_lab.experiment.config_schema import schema_of

@@ -32,11 +32,10 @@ from rlhf_lab.models.without_weights import with_parameters, without_weights
 from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
-from rlhf_lab.runs.run_directory import End, RunDirectory
-from rlhf_lab.runs.run_lock import run_lock
-from rlhf_lab.runs.signals import Stop, listening
+from rlhf_lab.runs.row_digests import extent_of
+from rlhf_lab.runs.run_directory import End, RunDirectory, run_lock
+from rlhf_lab.runs.signals import SignalHandler, listening
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -116,7 +115,7 @@ def finish_run(
     record: RunDirectory,
     loader: PolicyLoader,
     stages: Artifacts,
-    stop: Stop,
+    stop: SignalHandler,
 ) -> End:
     """Train, unless the run had trained to its end before; then evaluate. Returns the state of the
     run: it may have come to its pause only."""

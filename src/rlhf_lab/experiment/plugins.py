@@ -21,8 +21,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.foreign.boundary import ForeignFailure, call
-from rlhf_lab.runs.foreign.modules import see_working_folder
+from rlhf_lab.runs.foreign import ForeignFailure, call, see_working_folder
 from rlhf_lab.runs.manifest import PluginFacts
 from rlhf_lab.types.errors import UserError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_lab.runs.rollouts import RolloutSample
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.types.data import Batch, Metrics, Weights
 from rlhf_lab.types.samples import Group
 

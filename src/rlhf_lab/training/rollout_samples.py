@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from rlhf_lab.models.batching import steps_of
-from rlhf_lab.runs.rollouts import RolloutSample
+from rlhf_lab.runs.schema import RolloutSample, Written
 from rlhf_lab.tasks.environment import TokenTexts, transcript, turns_of
 from rlhf_lab.types.data import Credit
 from rlhf_lab.types.run_options import RunOptions
@@ -66,5 +67,5 @@ def rollout_sample(
         tokens=length,
         finish=sample.finish.value,
         steps=[list(step) for step in steps_of(group)[number]],
-        turns=turns_of(sample, token_texts),
+        turns=cast(list[Written], turns_of(sample, token_texts)),
     )

@@ -7,6 +7,7 @@ gap.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,18 +44,15 @@ class GrowingFile:
         if self._path.is_file():
             with self._path.open("rb") as file:
                 file.seek(self._size)
-                while data := file.read(self._left(limit)):
+                end = math.inf if limit is None else limit
+                while data := file.read(int(min(BLOCK_BYTES, end - self._size))):
                     self._rows += data.count(b"\n")
                     self._size += len(data)
                     self._sum.update(data)
         return Extent(self._rows, self._size, self._sum.hexdigest())
 
-    def _left(self, limit: int | None) -> int:
-        return BLOCK_BYTES if limit is None else min(BLOCK_BYTES, limit - self._size)
-
 
 def extent_of(path: Path, limit: int | None = None) -> Extent:
-    """The extent of a file, or of its first bytes."""
     return GrowingFile(path).extent(limit)
 
 
@@ -71,7 +69,6 @@ def require_rows(path: Path, expected: Extent, checkpoint: Path) -> None:
 
 
 def difference(actual: Extent, expected: Extent) -> str:
-    """How the rows differ, in words."""
     if actual.rows < expected.rows:
         return f"it has {actual.rows} of the {expected.rows} rows"
     return f"its first {expected.rows} rows are not those"

@@ -1,4 +1,4 @@
-"""docs/config.md from the schema: python -m rlhf_lab.cli.config_reference > docs/config.md"""
+"""Pages of docs/ from the schema: python -m rlhf_lab.cli.reference_pages docs"""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlhf_lab.experiment.keys import OVERLAYS, Key, options_of, sections, single_keys, summary
+from rlhf_lab.experiment.other_names import page_table
 from rlhf_lab.experiment.registry import CLASSES
 
 # Groups that are composed at a second node too.
 ALSO_AT = {"model": " (and `proxy`)", "reward": " (and `judge`)"}
+BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 HEAD = ("| key | type | default | allowed | description |", "|---|---|---|---|---|")
 
 
@@ -19,13 +21,10 @@ def table(keys: Sequence[Key]) -> Iterator[str]:
     yield from HEAD
     for key in keys:
         about = f"{key.about} ({key.source})" if key.source else key.about
-        cells = (f"`{key.name}`", key.kind, default(key), key.allowed, about)
+        default = key.default if key.default == "required" else f"`{key.default}`"
+        cells = (f"`{key.name}`", key.kind, default, key.allowed, about)
         yield " | ".join(("", *(cell.replace("|", r"\|") for cell in cells), "")).strip()
     yield ""
-
-
-def default(key: Key) -> str:
-    return key.default if key.default == "required" else f"`{key.default}`"
 
 
 def options(group: str) -> Iterator[str]:
@@ -35,18 +34,7 @@ def options(group: str) -> Iterator[str]:
         yield f"- `{option.name}`: {option.about}{sets}".rstrip().removesuffix(":")
 
 
-def group_section(group: str) -> Iterator[str]:
-    """A group: its options, and the keys of each of its classes."""
-    where = f"`{group}`{ALSO_AT.get(group, '')}"
-    yield from (f"## {group}", "", f"Values under {where}. Options:", "", *options(group), "")
-    for title, (part, keys) in sections().items():
-        if title.partition("=")[0] == group:
-            yield from ([f"### {title}", ""] if "=" in title else [])
-            yield from (summary(part), "", *table(keys))
-
-
 def reference() -> str:
-    """The whole page."""
     lines = [
         "# Config reference",
         "",
@@ -59,7 +47,12 @@ def reference() -> str:
         *table(single_keys()),
     ]
     for group in CLASSES:
-        lines += group_section(group)
+        where = f"`{group}`{ALSO_AT.get(group, '')}"
+        lines += [f"## {group}", "", f"Values under {where}. Options:", "", *options(group), ""]
+        for title, (part, keys) in sections().items():
+            if title.partition("=")[0] == group:
+                lines += [f"### {title}", ""] if "=" in title else []
+                lines += [summary(part), "", *table(keys)]
     for title, (part, keys) in sections().items():
         if title.partition("=")[0] not in CLASSES:
             lines += [f"## {title}", "", summary(part), "", *table(keys)]
@@ -74,5 +67,19 @@ def is_current(path: Path) -> bool:
     return path.is_file() and path.read_text(encoding="utf-8") == reference()
 
 
+def with_table(page: str) -> str:
+    """docs/coming_from.md with the table between its marks."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{chr(10).join(page_table())}\n{END}{after}"
+
+
+def main(folder: Path) -> None:
+    """Write config.md, and the table of coming_from.md."""
+    (folder / "config.md").write_text(reference(), encoding="utf-8")
+    page = folder / "coming_from.md"
+    page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    main(Path(sys.argv[1]))

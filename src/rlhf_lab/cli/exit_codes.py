@@ -19,7 +19,7 @@ FAILED = 1
 # What sysexits.h calls a temporary failure: a scheduler should run the same command again.
 REQUEUE = 75
 
-# Lines of Hydra's errors that help nobody who types a command.
+# Lines of Hydra's errors that do not help the user of a command.
 OF_HYDRA = ("Config search path:", "provider=", "See https://hydra.cc")
 
 
@@ -63,7 +63,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
 def end_rank(code: int) -> NoReturn:
     """End a process of several as Python does, but without taking what is left of torch apart.
 
-    Its caches keep process groups, whose threads of gloo may hold tensors while Python's objects
+    Its caches keep process groups: threads of gloo may hold their tensors while Python's objects
     go: then the process aborts (SIGABRT), and the run counts as failed.
     """
     threading._shutdown()  # type: ignore[attr-defined]
@@ -79,21 +79,18 @@ def complain(command: str, text: str) -> None:
 
 
 def message(error: BaseException) -> str:
-    """An error in one line: with the cause that Hydra keeps behind it (the key and its allowed
-    values), and with its notes, such as the job of a sweep."""
-    text = refusal_text(error)
+    """An error in one line, in the words of the project where Hydra refused something: with the
+    cause that Hydra keeps behind it (the key and its allowed values), and with its notes, such as
+    the job of a sweep."""
+    text = str(error)
+    if not isinstance(error, UserError):
+        from rlhf_lab.experiment.suggestions import explained
+
+        if known := explained(error):
+            text = known
+        elif error.__cause__ is not None:
+            text = f"{error}: {error.__cause__}"
     notes = "; ".join(getattr(error, "__notes__", []))
     lines = (f"{text} ({notes})" if notes else text).splitlines()
     lines = [line for line in lines if not line.strip().startswith(OF_HYDRA)]
     return masked(" ".join(line.strip() for line in lines if line.strip()))
-
-
-def refusal_text(error: BaseException) -> str:
-    """What was refused and what to do, in the words of the project where Hydra refused it."""
-    if isinstance(error, UserError):
-        return str(error)
-    from rlhf_lab.experiment.suggestions import explained
-
-    if text := explained(error):
-        return text
-    return str(error) if error.__cause__ is None else f"{error}: {error.__cause__}"

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import reprlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rlhf_lab.types.errors import StopRequested
 
@@ -69,3 +70,24 @@ def no_quiet_end() -> Iterator[None]:
             f"sys.exit({shown(error.code)}) was called in the middle of the run: return a "
             "value or raise an exception"
         ) from error
+
+
+def see_working_folder() -> None:
+    """Make modules of the working folder importable, as they are under python -m."""
+    folder = os.getcwd()
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def copied(value: Any) -> Any:
+    """The value with copies of its containers, which hold the same other objects."""
+    kind = type(value)
+    if kind is dict:
+        return {key: copied(inner) for key, inner in value.items()}
+    if kind is list:
+        return [copied(inner) for inner in value]
+    if kind is tuple:
+        return tuple([copied(inner) for inner in value])
+    if kind in (set, bytearray):
+        return kind(value)
+    return value

@@ -9,11 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlhf_lab.cli.sync import COMMAND
+from rlhf_lab.cli.sync import SYNC
 from rlhf_lab.runs.folder import evals
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.wandb import STEP
-from rlhf_lab.runs.trackers.wandb_report import FRONTIER, LINES, paper_report
+from rlhf_lab.runs.trackers.wandb import FRONTIER, LINES, STEP, paper_report
 from rlhf_lab.types.errors import UserError
 from tests.conftest import Finished
 
@@ -43,15 +42,15 @@ def test_the_page_of_the_report_is_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = SimpleNamespace(save=lambda draft: None, url="https://example.org/me/p/reports/x")
-    monkeypatch.setattr("rlhf_lab.runs.trackers.wandb_report.paper_report", lambda *_: saved)
-    assert COMMAND.run(["--report", "me/p"], Console(quiet=False)) == 0
+    monkeypatch.setattr("rlhf_lab.runs.trackers.wandb.paper_report", lambda *_: saved)
+    assert SYNC.run(["--report", "me/p"], Console(quiet=False)) == 0
     assert "report: https://example.org/me/p/reports/x" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("place", ["p", "me/", "me/p/q"])
 def test_a_place_that_is_no_project_is_refused(place: str) -> None:
     with pytest.raises(UserError, match="as in ENTITY/PROJECT"):
-        COMMAND.run(["--report", place], Console(quiet=True))
+        SYNC.run(["--report", place], Console(quiet=True))
 
 
 def test_what_fails_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,11 +58,11 @@ def test_what_fails_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) ->
         raise Exception("not logged in to W&B")
 
     monkeypatch.setattr(
-        "rlhf_lab.runs.trackers.wandb_report.paper_report", lambda *_: SimpleNamespace(save=refuse)
+        "rlhf_lab.runs.trackers.wandb.paper_report", lambda *_: SimpleNamespace(save=refuse)
     )
     with pytest.raises(UserError, match="not logged in to W&B: run `wandb login`"):
-        COMMAND.run(["--report", "me/p"], Console(quiet=True))
+        SYNC.run(["--report", "me/p"], Console(quiet=True))
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "wandb_workspaces.reports.v2", None)
     with pytest.raises(UserError, match=r"pip install 'rlhf-lab\[wandb\]'"):
-        COMMAND.run(["--report", "me/p"], Console(quiet=True))
+        SYNC.run(["--report", "me/p"], Console(quiet=True))

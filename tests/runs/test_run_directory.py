@@ -15,9 +15,9 @@ import pytest
 
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.runs import folder as runs
-from rlhf_lab.runs import forkserver, locks, run_lock
-from rlhf_lab.runs.extents import EMPTY, Extent, GrowingFile, cut_all, extent_of
+from rlhf_lab.runs import forkserver, locks, run_directory
 from rlhf_lab.runs.manifest import state_in
+from rlhf_lab.runs.row_digests import EMPTY, Extent, GrowingFile, cut_all, extent_of
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.summaries import list_runs, summary
 from rlhf_lab.runs.trackers.console import Console
@@ -63,12 +63,12 @@ def test_the_kernel_frees_the_lock_of_a_killed_process(processes: None, tmp_path
     wait_until((tmp_path / "held").exists)
     with (
         pytest.raises(UserError, match=f"in use by process {process.pid} on "),
-        run_lock.run_lock(tmp_path / "run"),
+        run_directory.run_lock(tmp_path / "run"),
     ):
         pass
     process.kill()
     process.join()
-    with run_lock.run_lock(tmp_path / "run"):
+    with run_directory.run_lock(tmp_path / "run"):
         pass
 
 
@@ -76,15 +76,15 @@ def test_a_requeued_job_waits_for_the_lock_that_it_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "77")
-    with run_lock.run_lock(tmp_path / "run"):
+    with run_directory.run_lock(tmp_path / "run"):
         monkeypatch.setenv("SLURM_JOB_ID", "78")
-        with pytest.raises(UserError, match="in use"), run_lock.run_lock(tmp_path / "run"):
+        with pytest.raises(UserError, match="in use"), run_directory.run_lock(tmp_path / "run"):
             pass
         monkeypatch.setenv("SLURM_JOB_ID", "77")
         answers = iter([False, False, True])
-        monkeypatch.setattr(run_lock, "try_lock", lambda _: nullcontext(next(answers)))
-        monkeypatch.setattr(run_lock, "POLL_SECONDS", 0.0)
-        with run_lock.run_lock(tmp_path / "run"):
+        monkeypatch.setattr(run_directory, "try_lock", lambda _: nullcontext(next(answers)))
+        monkeypatch.setattr(run_directory, "POLL_SECONDS", 0.0)
+        with run_directory.run_lock(tmp_path / "run"):
             assert list(answers) == []
 
 
@@ -96,11 +96,14 @@ def test_a_file_system_without_locks_is_refused_with_the_way_on(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(UserError, match="no locks") as refused, run_lock.run_lock(tmp_path / "run"):
+    with (
+        pytest.raises(UserError, match="no locks") as refused,
+        run_directory.run_lock(tmp_path / "run"),
+    ):
         pass
     assert "RLHF_LAB_LOCKS=off" in str(refused.value)
     monkeypatch.setenv("RLHF_LAB_LOCKS", "off")
-    with run_lock.run_lock(tmp_path / "run"), locks.locked(tmp_path / "other"):
+    with run_directory.run_lock(tmp_path / "run"), locks.locked(tmp_path / "other"):
         assert locks.is_free(tmp_path / "other")
 
 
@@ -111,7 +114,7 @@ def test_other_errors_of_a_lock_are_not_taken_for_missing_locks(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(fcntl, "flock", fail)
-    with pytest.raises(OSError, match="Input/output"), run_lock.run_lock(tmp_path / "run"):
+    with pytest.raises(OSError, match="Input/output"), run_directory.run_lock(tmp_path / "run"):
         pass
 
 
@@ -119,7 +122,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
         refused = pytest.raises(UserError, match=r"output\.dir=.*name another folder")
-        with refused, run_lock.run_lock(folder):
+        with refused, run_directory.run_lock(folder):
             pass
 
 
@@ -130,7 +133,7 @@ def test_a_start_that_was_killed_before_its_manifest_leaves_a_folder_to_start_in
     for name in ("replace", "link"):
         with monkeypatch.context() as patch:
             patch.setattr(os, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-            with pytest.raises(KeyboardInterrupt), run_lock.run_lock(folder):
+            with pytest.raises(KeyboardInterrupt), run_directory.run_lock(folder):
                 RunDirectory.create(folder, {}, "seed: 1\n")
         assert list_runs(tmp_path) == []
     with pytest.raises(UserError, match=r"not empty and not a run \(it holds config.yaml\)"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.runs.next_commands import after_run, after_sweep, print_next
+from rlhf_lab.runs.summaries import after_run, after_sweep, print_next
 from rlhf_lab.runs.trackers.console import Console
 
 

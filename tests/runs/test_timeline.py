@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.cli import timeline
-from rlhf_lab.cli.timeline_page import html
-from rlhf_lab.cli.timeline_picture import figure
+from rlhf_lab.cli.timeline import figure, html
 from rlhf_lab.rollout.cluster.choices import WeightUpdate
 from rlhf_lab.rollout.cluster.simulate import Simulation
 from rlhf_lab.runs.jsonl import write_rows
-from rlhf_lab.runs.timeline import VIRTUAL_SECONDS, LaneSpan, idle_shares, paused_shares
-from rlhf_lab.runs.timeline_colours import PAUSED_LABEL
+from rlhf_lab.runs.timeline import (
+    VIRTUAL_SECONDS,
+    LaneSpan,
+    idle_shares,
+    paused_shares,
+    read_virtual_spans,
+)
+from rlhf_lab.runs.timeline_svg import PAUSED_LABEL
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.virtual_timeline import read_virtual_spans
 from tests.support.virtual_files import CLUSTER, simulated, write_files
 
 
@@ -171,7 +175,7 @@ def test_both_clocks_are_drawn_under_their_own_names(tmp_path: Path) -> None:
         tmp_path / "timeline.jsonl",
         [{"lane": "trainer", "phase": "update", "start": 0, "end": 1, "round": 0, "version": 0}],
     )
-    timeline.COMMAND.run([str(tmp_path)], Console(quiet=True))
+    timeline.TIMELINE.run([str(tmp_path)], Console(quiet=True))
     names = ["timeline.html", "timeline.png", "virtual_timeline.html", "virtual_timeline.png"]
     assert sorted(path.name for path in tmp_path.glob("*timeline.[hp]*")) == names
     assert f"{VIRTUAL_SECONDS} of wall-clock" in (tmp_path / names[2]).read_text()
