@@ -23,7 +23,7 @@ from benchmarks.speed.random_rounds import (
     prompts,
     update_batch,
 )
-from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.experiment.registry import classes
 from rlhf_lab.models.agreement import is_splittable
 from rlhf_lab.models.batching import collate, to_device

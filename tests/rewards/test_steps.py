@@ -16,7 +16,7 @@ import torch
 from rlhf_lab.algos.advantages import token_rewards
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
+from rlhf_lab.algos.reinforce import ReinforcePlusPlus
 from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check

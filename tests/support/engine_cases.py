@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 import torch
 
-from rlhf_lab.algos.corrections.none import NoCorrection
-from rlhf_lab.algos.online_dpo import OnlineDPO
+from rlhf_lab.algos.corrections.proximal import NoCorrection
+from rlhf_lab.algos.pairs import OnlineDPO
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.experiment import build_engine as build
 from rlhf_lab.models.batching import collate, token_weights

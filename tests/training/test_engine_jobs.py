@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.algos.online_dpo import OnlineDPO
+from rlhf_lab.algos.pairs import OnlineDPO
 from rlhf_lab.experiment.build_engine import EngineJob, engine_job
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.training.engines.distributed import Processes

@@ -13,7 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.algos.corrections.m2po import M2PO
+from rlhf_lab.algos.corrections.masks import M2PO
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.experiment import checks
 from rlhf_lab.models.agreement import is_splittable
 from rlhf_lab.models.batching import collate

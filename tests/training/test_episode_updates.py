@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.none import NoCorrection
-from rlhf_lab.algos.distill import Distill
+from rlhf_lab.algos.corrections.proximal import NoCorrection
+from rlhf_lab.algos.distill import Direction, Distill
 from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.algos.vocabulary_kl import Direction
 from rlhf_lab.models.batching import collate, rewards_of, token_weights
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.models.weights import load_weights

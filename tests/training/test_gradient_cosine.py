@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from rlhf_lab.algos.advantages import Deviation
-from rlhf_lab.algos.best_of_n import BestOfN
 from rlhf_lab.algos.grpo import GRPO
-from rlhf_lab.algos.online_dpo import OnlineDPO
+from rlhf_lab.algos.pairs import BestOfN, OnlineDPO
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.checks_algorithm import check_truncated
 from rlhf_lab.experiment.registry import classes

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.training.stages.supervised_options import SupervisedOptions
 from rlhf_lab.types.data import Batch, Needs, Objective, Reduction
 from rlhf_lab.types.protocols import Engine, Loss
