@@ -1,6 +1,5 @@
 """Device options: what auto means, and that a device which is not there is refused."""
 
-import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import torch
 import transformers
 
 from rlhf_lab.experiment.checks_devices import check_devices, check_kernels
-from rlhf_lab.experiment.config import plain
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import check_name, chosen, release_unused
 from rlhf_lab.models.reward_model import reward_model_from, save_reward_model
@@ -19,7 +17,6 @@ from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.model import ModelScorer
 from rlhf_lab.rewards.model_options import ModelReward
 from rlhf_lab.rewards.steps_options import StepsReward
-from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Group, Sample
@@ -110,16 +107,6 @@ def test_scores_are_those_of_the_device_that_auto_takes(tmp_path: Path) -> None:
             for name in ("auto", "cpu")
         ]
         assert found[0] == found[1]
-
-
-def test_hashes_of_rewards_without_a_device_are_those_of_before(config_of: MakeConfig) -> None:
-    config = plain(config_of("reward=combined", PLACED[2][0], PLACED[1][0]))
-    before = copy.deepcopy(config)
-    for part in (before["judge"], before["reward"]["terms"]["more"]):
-        assert part.pop("device") == "auto"
-    assert config_hash(config) == config_hash(before)
-    config["reward"]["terms"]["more"]["device"] = "cuda:7"
-    assert config_hash(config) != config_hash(before)
 
 
 @pytest.mark.gpu

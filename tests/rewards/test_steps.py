@@ -37,7 +37,7 @@ from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import character_tokenizer
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
-from rlhf_lab.training.checkpoint_rows import as_row, from_row
+from rlhf_lab.training.checkpoint_files import as_row, from_row
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Algorithm
 from rlhf_lab.types.rollouts import Chunk, Rollout

@@ -28,7 +28,7 @@ from rlhf_lab.rollout.open_groups import RecyclingRule
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.training.checkpoint_rows import from_queue_row, queue_row
+from rlhf_lab.training.checkpoint_files import from_queue_row, queue_row
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError

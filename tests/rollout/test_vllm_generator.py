@@ -63,8 +63,7 @@ from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.child import last_lines
-from rlhf_lab.runs.folder import config_hash
-from rlhf_lab.training.checkpoint_rows import as_row, from_row
+from rlhf_lab.training.checkpoint_files import as_row, from_row
 from rlhf_lab.training.round_metrics import generator_metrics
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -624,12 +623,6 @@ def test_graphs_are_made_on_a_gpu_and_where_they_are_chosen() -> None:
     disabled = ["TORCHDYNAMO_DISABLE" in environment(options, False) for options in chosen]
     assert disabled == [True, True, False]
     assert "TORCHDYNAMO_DISABLE" not in environment(VLLMSampling(enforce_eager=True), True)
-
-
-def test_the_hash_of_a_config_does_not_depend_on_who_chooses_graphs() -> None:
-    former, present = ({"generator": {"enforce_eager": value}} for value in (True, None))
-    assert config_hash(present) == config_hash(former)
-    assert config_hash({"generator": {"enforce_eager": False}}) != config_hash(former)
 
 
 def test_a_connection_is_used_again_and_an_old_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.labelled_pairs import PackedPairs
 from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
@@ -277,7 +277,7 @@ def test_the_digest_of_pairs_is_that_of_their_rows_together(tmp_path: Path) -> N
     rows = [of_texts(n) | {"chosen_gold": n / 3, "rejected_gold": -1} for n in range(5)]
     pairs = given_pairs(str(write(tmp_path / "set.jsonl", rows)), 2, "labels.path")
     parts = [("train", rows[:3]), ("held_out", rows[3:])]
-    assert pairs.digest == config_hash({"parts": parts})
+    assert pairs.digest == hash_of({"parts": parts})
 
 
 def test_a_split_is_held_out_under_its_usual_name_or_else_the_end(tmp_path: Path) -> None:

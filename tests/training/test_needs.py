@@ -25,8 +25,8 @@ from rlhf_lab.models.reward_model import load_reward_model
 from rlhf_lab.models.value_model import value_model_from, value_model_like
 from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.training.batch_builder import informative_first
 from rlhf_lab.training.engines.engine import TrainingEngine
-from rlhf_lab.training.round_rows import informative_first
 from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.errors import StopRequested, UserError
 from rlhf_lab.types.rollouts import Chunk

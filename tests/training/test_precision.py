@@ -11,14 +11,10 @@ import torch
 
 from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.experiment import checks
-from rlhf_lab.experiment.config import plain
 from rlhf_lab.experiment.derived import precision
 from rlhf_lab.models.devices import tensor_float
 from rlhf_lab.models.weights import with_parameters_in
 from rlhf_lab.rollout.generators.options import HFSampling
-from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
-from rlhf_lab.runs.folder import config_hash
-from rlhf_lab.runs.former_names import as_first_recorded
 from rlhf_lab.training.engines import tensors
 from rlhf_lab.training.engines.options import (
     TOKENS_ON_GPU,
@@ -234,20 +230,6 @@ def test_the_generators_copy_changes_its_type_and_keeps_its_buffers() -> None:
     half = with_parameters_in(model, torch.bfloat16)
     assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
     assert all(torch.equal(buffer, buffers[name]) for name, buffer in half.named_buffers())
-
-
-def test_hashes_are_those_of_the_former_defaults_on_a_cpu(make_config: MakeConfig) -> None:
-    def hashed(*overrides: str) -> str:
-        return config_hash(plain(make_config(*overrides)))
-
-    former = hashed("engine.dtype=float32", "engine.micro_tokens=0")
-    assert hashed() == hashed("generator.dtype=auto", "engine.tf32=false") == former
-    for other in ("engine.dtype=bfloat16", "engine.micro_tokens=9", "generator.dtype=bfloat16"):
-        assert hashed(other) != former
-    assert hashed("engine.device=cuda") != hashed("engine.device=cuda", "engine.dtype=float32")
-    vllm = plain(VLLMSampling())
-    assert "dtype" in as_first_recorded({"generator": vllm})["generator"]
-    assert "dtype" not in as_first_recorded({"generator": plain(HFSampling())})["generator"]
 
 
 def test_a_manifest_tells_device_and_type(

@@ -36,19 +36,21 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import swap_sides
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.engines.options import SingleEngineOptions
-from rlhf_lab.training.stages.calibration import (
+from rlhf_lab.training.stages.options import RewardModelOptions, Treatment
+from rlhf_lab.training.stages.reward_model import (
     Bin,
+    accuracy,
     by_quarter,
     calibration,
     expected_error,
+    pair_gaps,
     read_calibration,
+    train_reward_model,
     write_calibration,
 )
-from rlhf_lab.training.stages.reward_model import accuracy, pair_gaps, train_reward_model
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions, Treatment
-from rlhf_lab.training.stages.scored_rows import ScoreNetwork
-from rlhf_lab.training.stages.strength import (
+from rlhf_lab.training.stages.scored_rows import (
     Row,
+    ScoreNetwork,
     apply_treatment,
     flip_weakest,
     pair_loss,

@@ -25,8 +25,8 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.training.stages.cache import cached
 from rlhf_lab.training.stages.labels import LabelOptions, Noise, prefers_first, write_labels
+from rlhf_lab.training.stages.options import LossOn
 from rlhf_lab.training.stages.sft import counted
-from rlhf_lab.training.stages.sft_options import LossOn
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.samples import Group, Split
 from tests.conftest import MakeConfig

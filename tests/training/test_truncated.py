@@ -15,7 +15,7 @@ from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.checks_algorithm import check_truncated
 from rlhf_lab.experiment.registry import classes
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
-from rlhf_lab.training.truncated import credit_among_ended, without_truncated
+from rlhf_lab.training.round_credit import credit_among_ended, without_truncated
 from rlhf_lab.types.data import Objective
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from rlhf_lab.experiment.config import Config
-    from rlhf_lab.training.stages.calibration import Bin
+    from rlhf_lab.training.stages.reward_model import Bin
 
 
 def train_reward_models(config: Config, console: Console) -> None:
     """Train what config.reward_model describes, and show how well it is calibrated."""
     from rlhf_lab.experiment.prepare import Artifacts
-    from rlhf_lab.training.stages.calibration import read_calibration
+    from rlhf_lab.training.stages.reward_model import read_calibration
 
     artifacts = Artifacts(config, console)
     if config.reward_model.steps:

@@ -17,8 +17,7 @@ from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.jsonl import JsonLines
 from rlhf_lab.tasks.pairs import PARTS, SIDES, with_tokens
 from rlhf_lab.tasks.tables import RequiredFields
-from rlhf_lab.training.stages.pair_lengths import cut_pair
-from rlhf_lab.training.stages.scored_rows import tokens_of
+from rlhf_lab.training.stages.scored_rows import cut_pair, tokens_of
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import TextFrame
 

@@ -39,13 +39,11 @@ from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.prompts import PromptStream, fit
 from rlhf_lab.tasks.references import LongReferences, reference_form, reference_sample
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
-from rlhf_lab.training.stages.calibration import write_calibration
 from rlhf_lab.training.stages.demonstrations import Demonstrations
-from rlhf_lab.training.stages.reward_model import pair_gaps, train_reward_model
-from rlhf_lab.training.stages.scored_rows import ScoreNetwork
+from rlhf_lab.training.stages.options import SFTOptions
+from rlhf_lab.training.stages.reward_model import pair_gaps, train_reward_model, write_calibration
+from rlhf_lab.training.stages.scored_rows import ScoreNetwork, strength_metrics, vote
 from rlhf_lab.training.stages.sft import Answers, StageReferences, train_sft
-from rlhf_lab.training.stages.sft_options import SFTOptions
-from rlhf_lab.training.stages.strength import strength_metrics, vote
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Prompt, Split

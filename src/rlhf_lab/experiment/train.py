@@ -46,7 +46,7 @@ from rlhf_lab.training.engines.distributed import Processes, join, leave
 from rlhf_lab.training.hooks import Hooks
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.loop import Loop
-from rlhf_lab.training.mismatch import MismatchLimit
+from rlhf_lab.training.probe import MismatchLimit
 from rlhf_lab.types.data import ValueModel, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import TextFrame

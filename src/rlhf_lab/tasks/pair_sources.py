@@ -91,7 +91,7 @@ class GivenPairs:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The `config_hash` of all rows, which are not in memory at once."""
+        """The `hash_of` all rows, which are not in memory at once."""
         found = hashlib.sha256()
 
         def add(text: str) -> None:

@@ -17,27 +17,35 @@ from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.runs.rollouts import chosen
 from rlhf_lab.tasks.episode_metrics import TokenTexts
+from rlhf_lab.training.batch_builder import (
+    ALL,
+    BatchBuilder,
+    count_tokens,
+    informative_first,
+    shuffled,
+)
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.hooks import Hooks
 from rlhf_lab.training.ledger import Ledger
-from rlhf_lab.training.left_out import without_rows
-from rlhf_lab.training.mismatch import MismatchLimit
 from rlhf_lab.training.optim import Optim
-from rlhf_lab.training.probe import changed_shares, measure_gaps
+from rlhf_lab.training.probe import MismatchLimit, changed_shares, measure_gaps
 from rlhf_lab.training.replay import ReplayBuffer, replay_metrics
-from rlhf_lab.training.return_scaling import ReturnRange
-from rlhf_lab.training.reward_check import require_groups, reward_complaint
-from rlhf_lab.training.rollout_samples import rollout_samples
+from rlhf_lab.training.round_credit import (
+    ReturnRange,
+    credit_among_ended,
+    without_rows,
+    without_truncated,
+)
 from rlhf_lab.training.round_metrics import (
     UpdateMetrics,
     generator_metrics,
+    require_groups,
+    reward_complaint,
+    rollout_samples,
     sample_metrics,
     token_fates,
 )
-from rlhf_lab.training.round_reader import ALL, RoundReader
-from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled
-from rlhf_lab.training.truncated import credit_among_ended, without_truncated
 from rlhf_lab.types.data import Batch, Credit, Metrics, Objective, UpdateResult, Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import Algorithm, Correction, Engine
@@ -90,7 +98,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.replay = ReplayBuffer(self.run_options, self.seed)
-        self._reader = RoundReader(
+        self._builder = BatchBuilder(
             self.engine,
             self.correction,
             self.ledger,
@@ -209,7 +217,7 @@ class Loop:
         round_ = weights.version
         algo = self.algo.at_round(round_, self.run_options.num_rounds)
         with self._span("reference", round_):
-            batch = self._reader.read(weights, groups, self.algo)
+            batch = self._builder.build(weights, groups, self.algo)
             if round_ == 0 and self.mismatch is not None:
                 self.mismatch.check(self.engine, groups, weights, self.pad_id)
             credit, masked = self._credited(algo, groups, batch)

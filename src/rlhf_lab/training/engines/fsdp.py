@@ -14,12 +14,11 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.models.without_weights import release_weights, without_weights
-from rlhf_lab.training.engines.clipped_step import clipped_step
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import FSDPOptions
 from rlhf_lab.training.engines.parameter_backend import ReferenceUse, Sharding
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
-from rlhf_lab.training.engines.tensors import TensorsBackend, fill, local
+from rlhf_lab.training.engines.tensors import TensorsBackend, clipped_step, fill, local
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
 

@@ -18,7 +18,7 @@ from rlhf_lab.tasks.references import (
     ReferenceForm,
     cut_to,
 )
-from rlhf_lab.training.stages.sft_options import LossOn, SFTOptions
+from rlhf_lab.training.stages.options import LossOn, SFTOptions
 from rlhf_lab.training.stages.supervised import Bar, SupervisedLoss, fit
 from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput, Reduction, Weights
 from rlhf_lab.types.protocols import Engine

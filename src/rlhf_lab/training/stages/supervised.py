@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from rlhf_lab.algos.corrections.proximal import NoCorrection
-from rlhf_lab.training.stages.supervised_options import SupervisedOptions
+from rlhf_lab.training.stages.options import SupervisedOptions
 from rlhf_lab.types.data import Batch, Needs, Objective, Reduction
 from rlhf_lab.types.protocols import Engine, Loss
 
