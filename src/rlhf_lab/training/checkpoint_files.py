@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NotRequired
 
+from pydantic import TypeAdapter
 from torch import Tensor
 from typing_extensions import TypedDict
 
@@ -30,13 +31,17 @@ from rlhf_lab.training.replay import StoredGroup
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import ShardWriter
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout, Span
-from rlhf_lab.types.samples import Episode, Finish, Group, Prompt, Sample, Steps
+from rlhf_lab.types.samples import Group, Prompt, Sample, Steps
 
 OPTIMIZER = "optimizer.safetensors"
 # In the place of OPTIMIZER where processes write their shards: those, and what is not sharded.
 # Versions that do not know them miss OPTIMIZER, and do not take the checkpoint for a whole one.
 SHARDS = "shards"
 UNSHARDED = "unsharded.safetensors"
+# Rows are made by `asdict`, and these read them again.
+SAMPLES = TypeAdapter(tuple[Sample, ...])
+STEP_REWARDS = TypeAdapter(tuple[Steps, ...])
+REPORT = TypeAdapter(GeneratorReport)
 
 
 def write_optimizer(
@@ -132,7 +137,7 @@ def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> QueuedChu
             tokens=saved["tokens"],
             spans=tuple(shifted(Span(**span), perf_counter()) for span in saved["spans"]),
             worker=saved["worker"],
-            report=generator_report(saved.get("told", {})),
+            report=REPORT.validate_python(saved["told"]),
         )
     return QueuedChunk(row["number"], row["version"], row["is_refunded"], rollout)
 
@@ -161,53 +166,15 @@ def group_row(group: Group) -> dict[str, Any]:
 def read_group(prompt: Prompt, row: Mapping[str, Any]) -> Group:
     return Group(
         prompt,
-        tuple(samples(row["samples"])),
+        SAMPLES.validate_python(row["samples"]),
         tuple(row["rewards"]),
-        tuple(map(steps, row.get("step_rewards", ()))),
+        STEP_REWARDS.validate_python(row.get("step_rewards", ())),
     )
-
-
-def generator_report(row: Mapping[str, Any]) -> GeneratorReport:
-    """The generator's report of a row; empty in checkpoints from before there were reports."""
-    return GeneratorReport(row.get("measures", {}), tuple(row.get("notes", ())))
 
 
 def shifted(span: Span, seconds: float) -> Span:
     """Spans are stored relative to now, because the clocks of two processes differ."""
     return replace(span, start=span.start + seconds, end=span.end + seconds)
-
-
-def steps(rows: Sequence[Sequence[Any]]) -> Steps:
-    """The step rewards of one sample."""
-    return tuple((int(token), float(reward)) for token, reward in rows)
-
-
-def samples(rows: Sequence[Mapping[str, Any]]) -> Iterator[Sample]:
-    """The samples of one group."""
-    for row in rows:
-        yield Sample(
-            tokens=tuple(row["tokens"]),
-            logps=tuple(row["logps"]),
-            version=row["version"],
-            finish=Finish(row["finish"]),
-            text=row["text"],
-            versions=tuple(row["versions"]),
-            episode=episode(row["episode"]) if row.get("episode") else None,
-        )
-
-
-def episode(row: Mapping[str, Any]) -> Episode:
-    """The episode of a sample; checkpoints from before there were episodes have none."""
-    return Episode(
-        observed=tuple((place, tuple(tokens)) for place, tokens in row["observed"]),
-        turns=steps(row["turns"]),
-        transcript=tuple((writer, text) for writer, text in row["transcript"]),
-        info=row["info"],
-        is_done=row["is_done"],
-        read_tokens=row["read_tokens"],
-        waits=tuple(row.get("waits", ())),
-        is_late=row.get("is_late", False),
-    )
 
 
 STATE = "state.json"
