@@ -22,8 +22,8 @@ from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
-from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.build import RewardContext, build_scorer
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
 from rlhf_lab.rewards.encoding import steps_as_text, steps_as_tokens

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.chunk_states import RoundRollouts

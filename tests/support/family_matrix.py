@@ -24,7 +24,7 @@ from torch import Tensor
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.forward import token_rows
-from rlhf_lab.models.last_columns import last_column_stack, response_logps
+from rlhf_lab.models.last_token_forward import last_column_stack, response_logps
 from rlhf_lab.models.loading import require_padded_rows
 from rlhf_lab.models.quiet import first_line, quiet_transformers
 from rlhf_lab.rollout.generators.decoders import Decoder, decoder_of

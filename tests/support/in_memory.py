@@ -13,7 +13,7 @@ from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.trackers.console import Console

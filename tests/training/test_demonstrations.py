@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.models.scratch import scratch
+from rlhf_lab.models.options import scratch
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import Limits, episode_limits

@@ -12,7 +12,7 @@ import torch
 
 from rlhf_lab.algos.pairs import OnlineDPO
 from rlhf_lab.experiment.build_engine import EngineJob, engine_job
-from rlhf_lab.models.value_model import value_model_like
+from rlhf_lab.models.heads import value_model_like
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.fsdp import FSDPBackend
 from rlhf_lab.training.engines.options import FSDPOptions, Precision

@@ -16,7 +16,7 @@ from rlhf_lab.algos.distill import Direction, Distill
 from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.models.batching import collate, rewards_of, token_weights
-from rlhf_lab.models.value_model import value_model_like
+from rlhf_lab.models.heads import value_model_like
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rewards.environment import EnvironmentScorer
 from rlhf_lab.training.batch_builder import count_tokens

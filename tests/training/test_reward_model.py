@@ -25,8 +25,8 @@ from rlhf_lab.experiment.labelled_pairs import read_pairs
 from rlhf_lab.experiment.make_models import STRENGTH
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model, reward_model_from
-from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.build import RewardContext, build_scorer
 from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.model import row_scores

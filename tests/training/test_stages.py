@@ -19,7 +19,7 @@ from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_output
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.references import reference_groups

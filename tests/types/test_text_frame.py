@@ -16,7 +16,7 @@ from rlhf_lab.experiment.build_prompts import prompt_reader
 from rlhf_lab.experiment.data_examples import frame_lines
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer
 from rlhf_lab.models.loading import load_tokenizer_of
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.sampling import GenerationSettings, saved_generation
 from rlhf_lab.rewards.build import RewardContext, build_scorer
 from rlhf_lab.rewards.encoding import as_text, steps_as_text

@@ -42,7 +42,7 @@ from rlhf_lab.experiment.plugins import activate_for
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.experiment.renamed_files import read_earlier_names
 from rlhf_lab.experiment.suggestions import no_flags, require_names, require_overlays
-from rlhf_lab.models.determinism import deterministic
+from rlhf_lab.models.devices import deterministic
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
 from rlhf_lab.runs.next_commands import after_run, print_next
 from rlhf_lab.runs.renames import present_overrides

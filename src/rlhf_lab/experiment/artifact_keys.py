@@ -16,8 +16,7 @@ from rlhf_lab.experiment.config import Config, changed
 from rlhf_lab.experiment.derived import has_references, pair_columns
 from rlhf_lab.experiment.own_code import digests
 from rlhf_lab.experiment.run_products import ON_DEVICE
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.identity import hash_of

@@ -13,9 +13,7 @@ from rlhf_lab.experiment.derived import (
     trains_proxy,
 )
 from rlhf_lab.models.borders import longest_row
-from rlhf_lab.models.lora import require_peft
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel, require_peft
 from rlhf_lab.types.errors import UserError
 
 

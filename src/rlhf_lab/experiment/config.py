@@ -16,8 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.fork_options import ForkOptions
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.rewards.shaping import ShapingOptions
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions

@@ -11,8 +11,7 @@ from typing import Any
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.causal_lm import load_tokenizer
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.jsonl import JsonLines
 from rlhf_lab.tasks.pairs import PARTS, SIDES, with_tokens

@@ -13,7 +13,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from rlhf_lab.experiment.card_scores import benchmark_results, results, samples, scores, table
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel
+from rlhf_lab.models.options import PACKAGE, PretrainedModel
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.reading import Unreadable, read_yaml

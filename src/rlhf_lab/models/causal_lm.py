@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, modeling_utils
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from rlhf_lab.models.adapter_folders import Base, base_of
 from rlhf_lab.models.adapters import merged
 from rlhf_lab.models.gguf import gguf_file, gguf_tokenizer, load_gguf
-from rlhf_lab.models.heads import with_head
+from rlhf_lab.models.heads import with_head, with_tying_recorded
 from rlhf_lab.models.loading import (
+    Base,
+    base_of,
     load_config_of,
     load_tokenizer_of,
     load_weights_of,
@@ -25,23 +27,53 @@ from rlhf_lab.models.loading import (
     require_vocabulary,
     shape_of,
 )
-from rlhf_lab.models.pretrained import (
+from rlhf_lab.models.options import (
     AUTO,
     PretrainedModel,
+    ScratchModel,
     Tying,
+    refuse_no_tokenizer,
     require_attention,
+    scratch,
     torch_dtype,
 )
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.models.sampling import GenerationSettings, saved_generation
-from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
-from rlhf_lab.models.text_part import text_config, text_part
 from rlhf_lab.models.weights import with_parameters_in
 from rlhf_lab.runs.disk import follow_umask, writing
 from rlhf_lab.runs.saved_tensors import write_adapters
 from rlhf_lab.types.data import Adapters
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import Marks, TextFrame, framed, marked
+
+
+def text_config(config: Any, path: str, key: str) -> Any:
+    """The config of a model's text part, itself where it has text alone. Raises UserError, naming
+    the option `key`, where transformers has no language model for the part."""
+    if "text_config" not in type(config).sub_configs:
+        return config
+    text = config.get_text_config()
+    if type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UserError(
+            f"{key}={path}: a {config.model_type} reads images or sounds, and transformers has no "
+            f"language model for its text alone: pass {key}=<a model of text>"
+        )
+    return text
+
+
+def text_part(model: Any, path: str, key: str) -> Any:
+    """The language model of a model's text part, of the same tensors; itself where it has text
+    alone."""
+    config = text_config(model.config, path, key)
+    if config is model.config:
+        return model
+    text = shape_of(AutoModelForCausalLM, config, path, key)
+    decoder = model.get_decoder()
+    setattr(text, text.base_model_prefix, decoder)
+    text.set_output_embeddings(model.get_output_embeddings())
+    text.config, text.generation_config = decoder.config, model.generation_config
+    return with_tying_recorded(text)
+
 
 UNWRAP = modeling_utils.unwrap_model
 

@@ -10,8 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_lab.models.loading import parsed, require_finite
-from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import PACKAGE, PretrainedModel, ScratchModel
 from rlhf_lab.types.errors import UserError
 
 NEEDS = ("accelerate", "gguf")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlhf_lab.experiment.layout import Layout, Node
-from rlhf_lab.models.determinism import FIXED_WORKSPACES, WORKSPACE
+from rlhf_lab.models.devices import FIXED_WORKSPACES, WORKSPACE
 from rlhf_lab.rollout.ports import LOOPBACK
 from rlhf_lab.sweeps.launchers.addresses import (
     BY_NCCL,

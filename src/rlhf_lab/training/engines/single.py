@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from rlhf_lab.models.adapter_versions import adapters_of, fill_adapters
 from rlhf_lab.models.adapters import (
+    adapters_of,
     adapters_off,
+    fill_adapters,
     has_adapters,
     kept_share,
     merged_weight,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from rlhf_lab.models.without_weights import with_parameters
+from rlhf_lab.models.weights import with_parameters
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT, ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.agreement import reads_as_single_rows
 from rlhf_lab.models.forward import TokenRows
+from rlhf_lab.models.numerical_check import reads_as_single_rows
 
 
 def stores_no_masks(device: torch.device) -> bool:
@@ -22,7 +22,7 @@ def stores_no_masks(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-class CausalRows(NamedTuple):
+class RightPaddedRows(NamedTuple):
     """B rows of L tokens, padded on the right alone. row_N, column_N: where the hidden state before
     each of the N response tokens is, in the order of the batch."""
 
@@ -32,12 +32,12 @@ class CausalRows(NamedTuple):
 
 
 def has_prompts(token_rows: TokenRows) -> bool:
-    """Whether every row has a prompt, as `causal_rows` needs it. Where the SFT loss counts all
+    """Whether every row has a prompt, as `right_padded` needs it. Where the SFT loss counts all
     tokens, that of most rows is empty, and their first token follows a column of padding."""
     return bool(token_rows.prompt_mask_BS[:, -1].all())
 
 
-def causal_rows(token_rows: TokenRows) -> CausalRows:
+def right_padded(token_rows: TokenRows) -> RightPaddedRows:
     """The rows of a batch, none with an empty prompt, moved to the left edge; L is the length of
     the longest."""
     is_text_BW = torch.cat([token_rows.prompt_mask_BS, token_rows.mask_BT], dim=1) > 0
@@ -47,10 +47,10 @@ def causal_rows(token_rows: TokenRows) -> CausalRows:
     token_BL = token_BW.gather(1, order_BW[:, :longest])
     row_N, index_N = token_rows.mask_BT.nonzero(as_tuple=True)
     column_N = token_rows.prompt_mask_BS.sum(dim=1)[row_N] + index_N - 1
-    return CausalRows(token_BL, row_N, column_N)
+    return RightPaddedRows(token_BL, row_N, column_N)
 
 
-def causal_inputs(token_BL: Tensor) -> dict[str, Any]:
+def right_padded_inputs(token_BL: Tensor) -> dict[str, Any]:
     """Arguments of a transformers model for rows that are padded on the right alone.
 
     Positions that count up by one show transformers that there is nothing to mask; of padding they
@@ -65,10 +65,10 @@ def causal_inputs(token_BL: Tensor) -> dict[str, Any]:
     }
 
 
-def causal_states(body: Any, token_rows: TokenRows) -> Tensor:
+def right_padded_states(body: Any, token_rows: TokenRows) -> Tensor:
     """The hidden states before the response tokens, ND, of rows without a mask."""
-    rows = causal_rows(token_rows)
-    hidden_BLD: Tensor = body(**causal_inputs(rows.token_BL)).last_hidden_state
+    rows = right_padded(token_rows)
+    hidden_BLD: Tensor = body(**right_padded_inputs(rows.token_BL)).last_hidden_state
     return hidden_BLD[rows.row_N, rows.column_N]
 
 
@@ -77,6 +77,6 @@ def is_causal(config: Any) -> bool:
     return getattr(config, "is_causal", True) and not getattr(config, "is_encoder_decoder", False)
 
 
-def takes_causal_rows(body: Any) -> bool:
+def takes_right_padded(body: Any) -> bool:
     """Whether a model computes the same for rows without a mask."""
-    return is_causal(body.config) and reads_as_single_rows(body, causal_states)
+    return is_causal(body.config) and reads_as_single_rows(body, right_padded_states)

@@ -27,7 +27,7 @@ from transformers import (
 
 from rlhf_lab.models import layer_stack
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.last_columns import (
+from rlhf_lab.models.last_token_forward import (
     last_column_stack,
     last_columns,
     last_token_outputs,
@@ -173,7 +173,7 @@ def test_a_model_that_computes_something_else_reads_by_itself(
     stack = stack_of(model)
     assert stack is not None
     other = replace(stack, scaling=2 * stack.scaling)
-    monkeypatch.setattr("rlhf_lab.models.last_columns.stack_of", lambda _: other)
+    monkeypatch.setattr("rlhf_lab.models.last_token_forward.stack_of", lambda _: other)
     assert last_column_stack(model) is None
     assert layer_stack.stack_of(model) is not None
 

@@ -13,17 +13,17 @@ from transformers import MistralConfig, MistralForCausalLM
 
 from rlhf_lab.models.adapters import with_adapters
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.causal_rows import (
-    causal_rows,
-    causal_states,
+from rlhf_lab.models.forward import token_rows
+from rlhf_lab.models.options import Lora
+from rlhf_lab.models.reward_model import reward_model_from
+from rlhf_lab.models.right_padded import (
     has_prompts,
     is_causal,
+    right_padded,
+    right_padded_states,
     stores_no_masks,
-    takes_causal_rows,
+    takes_right_padded,
 )
-from rlhf_lab.models.forward import token_rows
-from rlhf_lab.models.lora import Lora
-from rlhf_lab.models.reward_model import reward_model_from
 from rlhf_lab.rewards import model as reward_model
 from rlhf_lab.training.engines.policy_with_values import (
     PassKind,
@@ -103,7 +103,7 @@ def test_adapters_learn_the_same_without_a_mask() -> None:
 
 def test_prompts_move_to_the_left_edge() -> None:
     groups = [group(0, [5, 6, 7], [1]), group(1, [4], [2, 3, 9])]
-    rows = causal_rows(token_rows(collate(groups, pad_id=0)))
+    rows = right_padded(token_rows(collate(groups, pad_id=0)))
     assert rows.token_BL.tolist() == [[5, 6, 7, 1], [4, 2, 3, 9]]
     assert rows.row_N.tolist() == [0, 1, 1, 1]
     assert rows.column_N.tolist() == [2, 0, 1, 2]
@@ -143,7 +143,7 @@ def test_a_row_does_not_depend_on_the_padding_around_it(kind: str) -> None:
 
     def states(token: int, prompt: int, response: int) -> Tensor:
         other = group(1, [token] * prompt, [token] * response)
-        return causal_states(body, token_rows(collate([mine, other], pad_id=0)))[:4]
+        return right_padded_states(body, token_rows(collate([mine, other], pad_id=0)))[:4]
 
     with torch.no_grad():
         expected = states(8, 2, 3)
@@ -172,7 +172,7 @@ def test_models_that_see_what_follows_keep_their_masks() -> None:
     confused.base_model.embed_in.register_forward_hook(
         lambda module, given, out: out + out.mean(dim=1, keepdim=True)
     )
-    assert not takes_causal_rows(confused.base_model)
+    assert not takes_right_padded(confused.base_model)
 
 
 def test_the_saved_config_names_no_attention() -> None:

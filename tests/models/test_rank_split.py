@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.dealing import Dealt, deal
-from rlhf_lab.models.microbatches import Microbatch, group_sizes, split
+from rlhf_lab.models.microbatches import Microbatch, RankShares, group_sizes, rank_split, split
 from rlhf_lab.types.data import Batch
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.support.engine_cases import groups
@@ -22,11 +21,11 @@ def tokens_of(batch: Batch, part: Microbatch) -> int:
     return sum(size.tokens for size in group_sizes(part.batch))
 
 
-def loads(batch: Batch, dealt: Dealt) -> list[int]:
+def loads(batch: Batch, shares: RankShares) -> list[int]:
     """Tokens of each process."""
-    hands = zip(*dealt.turns, strict=True)
+    hands = zip(*shares.turns, strict=True)
     return [
-        sum(tokens_of(batch, dealt.parts[number]) for number in hand if number is not None)
+        sum(tokens_of(batch, shares.parts[number]) for number in hand if number is not None)
         for hand in hands
     ]
 
@@ -48,23 +47,23 @@ def test_every_process_gets_as_many_tokens_as_any_other(
     num_groups: int, num_processes: int, max_rows: int, max_tokens: int, seed: int
 ) -> None:
     batch = collate(groups(seed, num_groups), pad_id=0)
-    dealt = deal(batch, max_rows, max_tokens, num_processes)
-    taken = sorted(number for turn in dealt.turns for number in turn if number is not None)
-    assert taken == list(range(len(dealt.parts)))
-    rows = torch.cat([part.index_B for part in dealt.parts])
+    shares = rank_split(batch, max_rows, max_tokens, num_processes)
+    taken = sorted(number for turn in shares.turns for number in turn if number is not None)
+    assert taken == list(range(len(shares.parts)))
+    rows = torch.cat([part.index_B for part in shares.parts])
     assert sorted(rows.tolist()) == list(range(2 * num_groups))
-    for part in dealt.parts:
+    for part in shares.parts:
         is_one_group = len(set(part.batch.group_B.tolist())) == 1
         is_short = not max_tokens or part.padded_tokens <= max_tokens
         assert is_one_group or (len(part.batch) <= max_rows and is_short)
-    again = deal(batch, max_rows, max_tokens, num_processes)
-    assert again.turns == dealt.turns
+    again = rank_split(batch, max_rows, max_tokens, num_processes)
+    assert again.turns == shares.turns
     if num_processes == 1:
         return
     sizes = group_sizes(batch)
     even = sum(size.tokens for size in sizes) / num_processes
     longest = max(size.tokens for size in sizes)
-    assert all(abs(load - even) <= longest for load in loads(batch, dealt))
+    assert all(abs(load - even) <= longest for load in loads(batch, shares))
 
 
 @given(num_processes=st.integers(2, 7), max_rows=st.integers(2, 12), seed=st.integers(0, 20))
@@ -72,21 +71,21 @@ def test_all_processes_get_equally_many_where_there_are_groups_enough(
     num_processes: int, max_rows: int, seed: int
 ) -> None:
     batch = collate(groups(seed, 8 * num_processes), pad_id=0)
-    dealt = deal(batch, max_rows, 0, num_processes)
-    assert len(dealt.parts) == len(dealt.turns) * num_processes
+    shares = rank_split(batch, max_rows, 0, num_processes)
+    assert len(shares.parts) == len(shares.turns) * num_processes
 
 
 def test_one_process_gets_the_micro_batches_of_before() -> None:
     batch = collate(groups(0, 9), pad_id=0)
-    dealt = deal(batch, 4, 0, 1)
+    shares = rank_split(batch, 4, 0, 1)
     rows = [part.index_B.tolist() for part in split(batch, 4)]
-    assert [part.index_B.tolist() for part in dealt.parts] == rows
-    assert dealt.turns == [(number,) for number in range(len(rows))]
+    assert [part.index_B.tolist() for part in shares.parts] == rows
+    assert shares.turns == [(number,) for number in range(len(rows))]
 
 
 def test_more_processes_than_groups_leave_some_without() -> None:
-    dealt = deal(collate(groups(0, 2), pad_id=0), 32, 0, 3)
-    assert dealt.turns == [(0, 1, None)]
+    shares = rank_split(collate(groups(0, 2), pad_id=0), 32, 0, 3)
+    assert shares.turns == [(0, 1, None)]
 
 
 @pytest.mark.parametrize("num_processes", [7, 8])
@@ -94,9 +93,9 @@ def test_256_rows_use_most_of_the_time_of_seven_processes(num_processes: int) ->
     """Whole micro-batches of 32 rows in the order of the prompts, dealt in turns, used 44% of the
     time of seven, and 60% of that of eight."""
     batch = collate(long_tailed(128), pad_id=0)
-    dealt = deal(batch, 32, 0, num_processes)
-    parts = [part.padded_tokens for part in dealt.parts]
-    found = [[0 if n is None else parts[n] for n in turn] for turn in dealt.turns]
+    shares = rank_split(batch, 32, 0, num_processes)
+    parts = [part.padded_tokens for part in shares.parts]
+    found = [[0 if n is None else parts[n] for n in turn] for turn in shares.turns]
     former = [part.padded_tokens for part in split(batch, 32)]
     former += [0] * (-len(former) % num_processes)
     before = [

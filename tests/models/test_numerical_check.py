@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.models.agreement import (
+from rlhf_lab.models.forward import TokenRows, before_tokens, inputs
+from rlhf_lab.models.loading import require_padded_rows
+from rlhf_lab.models.numerical_check import (
     LONGEST,
     exact,
     example,
@@ -16,8 +18,6 @@ from rlhf_lab.models.agreement import (
     problem_of,
     tried,
 )
-from rlhf_lab.models.forward import TokenRows, before_tokens, inputs
-from rlhf_lab.models.loading import require_padded_rows
 from rlhf_lab.models.shared_prompts import is_packable, packed_states, packing_problem
 from rlhf_lab.types.errors import UserError
 from tests.support.tiny_families import ALIBI, HYBRID, tiny

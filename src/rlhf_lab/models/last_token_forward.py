@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from rlhf_lab.models.agreement import reads_as_single_rows
 from rlhf_lab.models.batching import pad_left
 from rlhf_lab.models.devices import device_of
 from rlhf_lab.models.forward import (
@@ -25,8 +24,8 @@ from rlhf_lab.models.forward import (
     positions,
     token_rows,
 )
-from rlhf_lab.models.layer_stack import Stack, stack_of
-from rlhf_lab.models.rotary import signed, turned
+from rlhf_lab.models.layer_stack import Stack, signed, stack_of, turned
+from rlhf_lab.models.numerical_check import reads_as_single_rows
 from rlhf_lab.types.data import Batch
 
 # Called with a layer's number, keys and values, B heads L D each.
