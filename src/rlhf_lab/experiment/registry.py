@@ -112,8 +112,8 @@ CLASSES: dict[str, dict[str, str]] = {
         "none": "rewards.nobody.NoJudge",
     },
     "model": {
-        "scratch": "models.scratch.ScratchModel",
-        "pretrained": "models.pretrained.PretrainedModel",
+        "scratch": "models.options.ScratchModel",
+        "pretrained": "models.options.PretrainedModel",
     },
     "run": {"run": "types.run_options.RunOptions"},
     "mode": {"mode": "rollout.mode.Mode"},
