@@ -118,7 +118,7 @@ def of_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     read_earlier_names()
     register()
     # Extras are installed by whoever uses them.
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: object())
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: object())
     with no_plugins("my_module", "my_guess"):
         yield
 

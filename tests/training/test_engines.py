@@ -386,7 +386,7 @@ def test_what_an_engine_cannot_do_is_refused(
 def test_deepspeed_is_asked_for_by_name_where_it_is_missing(
     config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda module: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda module: None)
     with pytest.raises(
         UserError, match=r"pip install 'rlhf-lab\[deepspeed\]', or pass engine=fsdp"
     ):

@@ -18,7 +18,7 @@ from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.models.batching import collate, rewards_of, token_weights
 from rlhf_lab.models.heads import value_model_like
 from rlhf_lab.models.weights import load_weights
-from rlhf_lab.rewards.environment import EnvironmentScorer
+from rlhf_lab.rewards.data_rewards import EnvironmentScorer
 from rlhf_lab.training.batch_builder import count_tokens
 from rlhf_lab.training.engines import microbatches
 from rlhf_lab.training.engines.options import EngineOptions, SingleEngineOptions

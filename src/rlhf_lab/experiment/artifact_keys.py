@@ -17,12 +17,10 @@ from rlhf_lab.experiment.derived import has_references, pair_columns
 from rlhf_lab.experiment.own_code import digests
 from rlhf_lab.experiment.run_products import ON_DEVICE
 from rlhf_lab.models.options import PretrainedModel, ScratchModel
-from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.identity import hash_of
-from rlhf_lab.tasks.pair_forms import PairColumns
 from rlhf_lab.tasks.pair_sources import GivenPairs, digest_of, given_pairs
-from rlhf_lab.tasks.protocols import Edited
+from rlhf_lab.tasks.pairs import PairColumns
 from rlhf_lab.training.stages.options import RewardModelOptions, SFTOptions
 from rlhf_lab.training.stages.step_labels import step_rows
 
@@ -56,7 +54,7 @@ class ArtifactKeys:
             task=self._task(),
             generator=changed(transformers_sampling(config)),
             judge=changed(config.judge),
-            judge_code=[code_of(p) for p in parts(config.judge) if isinstance(p, FunctionReward)],
+            judge_code=[code for part in parts(config.judge) for code in part.code_digests()],
             options=changed(config.labels),
         )
 
@@ -104,7 +102,7 @@ class ArtifactKeys:
         """The task's settings, and for users' own files what is in them."""
         task = self.config.task
         key: Key = changed(task)
-        return key | ({"content": task.content()} if isinstance(task, Edited) else {})
+        return key | {"content": task.content()}
 
     def start(self, model: Model) -> tuple[str, Key]:
         """Stage and key of the policy that a model begins as: by SFT if there are references."""

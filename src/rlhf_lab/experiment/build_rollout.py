@@ -25,8 +25,8 @@ from rlhf_lab.experiment.generator_devices import generator_devices
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
 from rlhf_lab.models.devices import chosen, turn_on
+from rlhf_lab.rewards.data_rewards import PreferenceScorer
 from rlhf_lab.rewards.options import scoring_paths
-from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
 from rlhf_lab.rollout.background import ProcessExecutor, ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
@@ -48,8 +48,7 @@ from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.rollout.round_queue import RoundQueue
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.tasks import chat
-from rlhf_lab.tasks.prompt_selection import PromptSelection
+from rlhf_lab.tasks.prompts import PromptSelection
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator
 from rlhf_lab.types.randomness import stable_hash, uniforms
@@ -63,7 +62,7 @@ def build_worker(config: Config, sources: Sources, policy: Any | None = None) ->
     policy: the model of version 0 where this process has it already; the worker copies it.
     """
     tokenizer = load_tokenizer(sources.policy, None)
-    form = chat.form_of(config.task)
+    form = config.task.chat_form
     if isinstance(config.generator, PairsSampling):
         pairs = PairsGenerator(tokenizer, response_tokens(config), form=form)
         return RolloutWorker(pairs, PreferenceScorer(config.generator.scores), is_model=False)

@@ -37,6 +37,9 @@ from rlhf_lab.types.run_options import RunOptions
 
 # Key of the name of a part's class in its plain values.
 PART = "part"
+# Why a fork cannot change a setting.
+OF_STAGES = "the policy or the proxy of round 0 was made with it"
+OF_PROCESS = "the shared rounds are repeated in the same process, which has one setting of it"
 # Nodes that no option of a group is chosen for.
 NODES = ("sft", "labels", "reward_model", "data", "shaping", "episodes", "fork", "output")
 
@@ -69,13 +72,18 @@ class OutputOptions:
 class Config(limits.Limited):
     """A whole run, resolved and checked: its fields are the nodes of the config, in their order."""
 
-    seed: int = limits.seed(1, about="Keys all randomness of a run.")
+    seed: int = limits.seed(
+        1,
+        about="Keys all randomness of a run.",
+        fork="it keys prompts, samples and shuffles of the shared rounds",
+    )
     stage_seed: int = limits.seed(
         0,
         about=(
             "Keys the randomness of the stages (SFT, labels, reward models), so that several seeds "
             "can share one policy to start from and one proxy; 0 takes seed."
         ),
+        fork=OF_STAGES,
     )
     kernels: Kernels = limits.option(
         Kernels.native,
@@ -83,6 +91,7 @@ class Config(limits.Limited):
             "CPU kernels: the fastest ones of the processor, or those whose bits do not depend on "
             "the processor (x86 with AVX2, CPU only)."
         ),
+        fork=OF_PROCESS,
     )
     deterministic: bool = limits.option(
         False,
@@ -90,6 +99,7 @@ class Config(limits.Limited):
             "Whether a GPU computes with kernels that give equal bits each time, as a CPU's always "
             "do; slower, and operations without such a kernel are errors."
         ),
+        fork=OF_PROCESS,
     )
     plugins: list[str] = limits.collection(
         list,
@@ -98,28 +108,32 @@ class Config(limits.Limited):
             "the working folder can be imported."
         ),
     )
-    run: RunOptions
-    algo: Any
-    correction: Any
-    mode: Mode
-    cluster: ClusterOptions
-    task: Any
-    model: ScratchModel | PretrainedModel
-    proxy: ScratchModel | PretrainedModel
-    reward: Any
+    run: RunOptions = limits.node(
+        "it decides the prompts of each round, also of those that are shared"
+    )
+    algo: Any = limits.node(limits.LATER)
+    correction: Any = limits.node(limits.LATER)
+    mode: Mode = limits.node(limits.LATER)
+    cluster: ClusterOptions = limits.node(
+        "its events decided which version wrote what in the shared rounds"
+    )
+    task: Any = limits.node("the prompts of the shared rounds are drawn from it")
+    model: ScratchModel | PretrainedModel = limits.node("the shared rounds train this model")
+    proxy: ScratchModel | PretrainedModel = limits.node(OF_STAGES)
+    reward: Any = limits.node(limits.LATER)
     judge: Any
-    generator: HFSampling
-    engine: EngineOptions
-    optim: Optim
+    generator: HFSampling = limits.node(limits.LATER)
+    engine: EngineOptions = limits.node(limits.LATER)
+    optim: Optim = limits.node(limits.LATER)
     eval: EvalOptions
     tracker: TrackerOptions
     checkpoint: CheckpointOptions
-    sft: SFTOptions
-    labels: LabelOptions
-    reward_model: RewardModelOptions
+    sft: SFTOptions = limits.node(OF_STAGES)
+    labels: LabelOptions = limits.node(OF_STAGES)
+    reward_model: RewardModelOptions = limits.node(OF_STAGES)
     data: DataOptions
-    shaping: ShapingOptions
-    episodes: EpisodeOptions
+    shaping: ShapingOptions = limits.node(limits.LATER)
+    episodes: EpisodeOptions = limits.node(limits.LATER)
     fork: ForkOptions
     output: OutputOptions
 

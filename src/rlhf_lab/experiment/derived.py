@@ -14,13 +14,10 @@ from rlhf_lab.experiment.generator_devices import (
 )
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.sampling import GenerationSettings
-from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import num_proxies, reads_tokens
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
-from rlhf_lab.tasks.environment import Episodic
-from rlhf_lab.tasks.pair_forms import PairColumns, form_of
-from rlhf_lab.tasks.protocols import Referencing, Verifiable
+from rlhf_lab.tasks.pairs import PairColumns, form_of
 from rlhf_lab.training.engines.ranks import world_size
 
 PROBE_EVERY_ON_GPU = 10
@@ -39,8 +36,7 @@ def response_key(config: Config) -> str:
 
 def observation_tokens(config: Config) -> int:
     """What the environment of an episode may write at most; 0 for a task without one."""
-    task = config.task
-    return task.max_turns * task.max_observation_tokens if isinstance(task, Episodic) else 0
+    return int(config.task.max_turns * config.task.max_observation_tokens)
 
 
 def sample_tokens(config: Config) -> int:
@@ -71,8 +67,7 @@ def judged_tokens(config: Config) -> int:
 
 def has_references(config: Config) -> bool:
     """Whether the task has reference answers, which SFT, proxies and win-rates need."""
-    task = config.task
-    return task.has_references if isinstance(task, Referencing) else True
+    return bool(config.task.has_references)
 
 
 def reads_reference_tokens(config: Config) -> bool:
@@ -82,7 +77,7 @@ def reads_reference_tokens(config: Config) -> bool:
 
 def has_judge(config: Config) -> bool:
     """Whether samples are judged in evaluation."""
-    return not isinstance(config.judge, NoJudge)
+    return bool(config.judge.scores)
 
 
 def trains_proxy(config: Config) -> bool:
@@ -119,9 +114,7 @@ def pair_columns(config: Config) -> PairColumns:
 
 def is_verified(config: Config) -> bool:
     """Whether the judge's score means right or wrong: the rule of a verifiable task."""
-    task = config.task
-    is_verifiable = isinstance(task, Verifiable) and task.is_verifiable
-    return is_verifiable and bool(config.judge.is_rule)
+    return bool(config.task.is_verifiable and config.judge.is_rule)
 
 
 def chunks_per_round(config: Config) -> int:

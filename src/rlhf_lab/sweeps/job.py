@@ -9,7 +9,6 @@ from typing import Any
 
 from rlhf_lab.experiment.config import Config, changed, settings_of
 from rlhf_lab.experiment.own_code import code_of_parts
-from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import parts
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.identity import (
@@ -90,7 +89,7 @@ def content_of(config: Config) -> str:
     values = flat(changed(config))
     settings = {key: value for key, value in values.items() if not is_below(key, ASIDE_OF_JOBS)}
     every = [*parts(config.reward), *parts(config.judge)]
-    functions = [code_of(part) for part in every if isinstance(part, FunctionReward)]
+    functions = [code for part in every for code in part.code_digests()]
     own = {"own_code": code} if (code := code_of_parts(config)) else {}
     return RULE + hash_of(settings | {"functions": functions} | own)
 

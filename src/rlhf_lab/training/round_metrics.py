@@ -16,7 +16,7 @@ from rlhf_lab.algos import off_policy
 from rlhf_lab.models.batching import rewards_of, steps_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.runs.rollouts import RolloutSample
-from rlhf_lab.tasks.episode_metrics import TokenTexts, episode_metrics, transcript, turns_of
+from rlhf_lab.tasks.environment import TokenTexts, episode_metrics, transcript, turns_of
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import (

@@ -1,6 +1,6 @@
 """The interfaces between the parts of a run: algorithms, generators, engines, trackers.
 
-Those of rewards are in reward_protocols.py. Protocols marked `runtime_checkable` are optional: a
+Those of rewards are in reward.py. Protocols marked `runtime_checkable` are optional: a
 part that implements one is used accordingly.
 """
 

@@ -17,7 +17,6 @@ from rlhf_lab.experiment.derived import (
 from rlhf_lab.models.folders import weight_bytes
 from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.rollout.generators.options import HFSampling
-from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.samples import Split
 
 SAMPLE_BYTES = 400
@@ -69,7 +68,7 @@ def uniform_needs(config: Config) -> Iterator[Need]:
     """The random numbers of a chunk, which are drawn for whole responses, and once more as one;
     those of a segment where samples have one turn."""
     part, run = config.generator, config.run
-    is_whole = isinstance(config.task, Episodic) or not config.mode.segment_tokens
+    is_whole = config.task.is_episodic or not config.mode.segment_tokens
     if type(part) is not HFSampling or not is_whole:
         return
     rows = min(part.chunk_groups, run.groups_generated) * run.group_size

@@ -10,7 +10,8 @@ from rlhf_lab.rollout.generators.environment_calls import BegunCall, Environment
 from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Said, Stop
 from rlhf_lab.rollout.generators.turn_rows import Action
 from rlhf_lab.tasks.chat_turns import refuse_first, turns_of_chat
-from rlhf_lab.tasks.environment import Episodic, Turn
+from rlhf_lab.tasks.environment import Turn
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.samples import Episode, Sample
 from rlhf_lab.types.text_frame import TextFrame
 
@@ -164,9 +165,7 @@ class Conversations:
         episode.require_same(sample)
 
 
-def conversation_of(
-    episode: OpenEpisode, task: Episodic, tokenizer: Any, stop: Stop
-) -> Conversation:
+def conversation_of(episode: OpenEpisode, task: Task, tokenizer: Any, stop: Stop) -> Conversation:
     """The conversation of an episode before its first action. In a chat observations are
     messages."""
     turns = turns_of_chat(task, tokenizer, episode.prompt.example)

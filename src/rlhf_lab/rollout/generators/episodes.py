@@ -9,7 +9,7 @@ from rlhf_lab.rollout.generators.conversation import Conversations, conversation
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Stop, episode_limits
-from rlhf_lab.tasks.environment import Episodic
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Prompt
@@ -43,7 +43,7 @@ class EpisodeGenerator:
     """
 
     def __init__(
-        self, writer: Turns, tokenizer: Any, task: Episodic, seed: Seed, options: EpisodeOptions
+        self, writer: Turns, tokenizer: Any, task: Task, seed: Seed, options: EpisodeOptions
     ) -> None:
         self._writer = writer
         self._tokenizer = tokenizer

@@ -51,6 +51,7 @@ class HFSampling(limits.Limited, key="generator"):
             "Prompts decoded together; part of the result, since matrix products round "
             "differently in other batches."
         ),
+        fork="chunks on their way have this size, and bits depend on it",
     )
     max_new_tokens: int = limits.tokens(
         0,

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from rlhf_lab.rollout.generators.options import HFSampling
-from rlhf_lab.tasks.extras import require_package
+from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types import limits
 
 # Largest mean |log-prob difference| that a proof lets pass; docs/generation.md has what is seen.
