@@ -31,7 +31,7 @@ from rlhf_lab.training.engines.policy_with_values import (
     PolicyWithValues,
     Rows,
 )
-from rlhf_lab.training.stages.sft import whole_sequence
+from rlhf_lab.training.stages.supervised import whole_sequence
 from tests.support.attention_cases import (
     MODELS,
     SHAPE,

@@ -20,7 +20,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
-from rlhf_lab.training.hooks import Hooks
+from rlhf_lab.training.loop import Hooks
 from rlhf_lab.types.data import Batch, Metrics, Weights
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Group

@@ -17,7 +17,7 @@ from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.training.engines.options import SingleEngineOptions
 from rlhf_lab.training.stages.demonstrations import Demonstrations
 from rlhf_lab.training.stages.options import SFTOptions
-from rlhf_lab.training.stages.sft import train_sft
+from rlhf_lab.training.stages.supervised import train_sft
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Episode, Example, Finish, Prompt
 from tests.support.engine_cases import engine

@@ -23,7 +23,7 @@ from rlhf_lab.training.batch_builder import count_tokens
 from rlhf_lab.training.engines import microbatches
 from rlhf_lab.training.engines.options import EngineOptions, SingleEngineOptions
 from rlhf_lab.training.stages.options import LossOn
-from rlhf_lab.training.stages.sft import counted
+from rlhf_lab.training.stages.supervised import counted
 from rlhf_lab.types.data import Batch, Reduction
 from rlhf_lab.types.protocols import Algorithm
 from rlhf_lab.types.samples import Group

@@ -27,7 +27,7 @@ from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.training.stages.cache import cached
 from rlhf_lab.training.stages.labels import LabelOptions, Noise, prefers_first, write_labels
 from rlhf_lab.training.stages.options import LossOn
-from rlhf_lab.training.stages.sft import counted
+from rlhf_lab.training.stages.supervised import counted
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group, Split

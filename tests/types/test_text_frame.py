@@ -32,7 +32,7 @@ from rlhf_lab.tasks.own_prompts import OwnPrompts
 from rlhf_lab.tasks.pairs import with_tokens
 from rlhf_lab.tasks.references import LongReferences, ReferenceForm, reference_sample
 from rlhf_lab.training.stages.options import SFTOptions
-from rlhf_lab.training.stages.sft import StageReferences
+from rlhf_lab.training.stages.supervised import StageReferences
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import uniforms

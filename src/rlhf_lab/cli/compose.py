@@ -167,7 +167,7 @@ def start_run(
         from rlhf_lab.experiment.empty_updates import last_line
         from rlhf_lab.experiment.fork_past import fork_of
         from rlhf_lab.experiment.planning.forecast import few_prompts, require_room
-        from rlhf_lab.models.gguf import require_weights
+        from rlhf_lab.models.causal_lm import require_weights
         from rlhf_lab.training.engines.broadcast_engine import STOP
         from rlhf_lab.training.engines.distributed import main_rank
 

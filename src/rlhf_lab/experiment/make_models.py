@@ -40,7 +40,7 @@ from rlhf_lab.training.stages.demonstrations import Demonstrations
 from rlhf_lab.training.stages.options import SFTOptions
 from rlhf_lab.training.stages.reward_model import pair_gaps, train_reward_model, write_calibration
 from rlhf_lab.training.stages.scored_rows import ScoreNetwork, strength_metrics, vote
-from rlhf_lab.training.stages.sft import Answers, StageReferences, train_sft
+from rlhf_lab.training.stages.supervised import Answers, StageReferences, train_sft
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Prompt, Split

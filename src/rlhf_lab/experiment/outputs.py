@@ -28,7 +28,7 @@ from rlhf_lab.runs.trackers.identity import TrackedRun
 from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker
 from rlhf_lab.runs.trackers.mirrors import ShowsSamples, open_mirrors
 from rlhf_lab.training.checkpoint import Checkpoints
-from rlhf_lab.training.hooks import Hooks
+from rlhf_lab.training.loop import Hooks
 from rlhf_lab.types.data import Batch, Metrics, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Tracker

@@ -41,9 +41,8 @@ from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.engines.broadcast_engine import STOP, follow
 from rlhf_lab.training.engines.distributed import Processes, join, leave
-from rlhf_lab.training.hooks import Hooks
 from rlhf_lab.training.ledger import Ledger
-from rlhf_lab.training.loop import Loop
+from rlhf_lab.training.loop import Hooks, Loop
 from rlhf_lab.training.probe import MismatchLimit
 from rlhf_lab.training.round_metrics import token_texts
 from rlhf_lab.types.data import ValueModel, Weights
