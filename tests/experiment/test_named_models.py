@@ -13,8 +13,7 @@ from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.experiment.renamed_files import read_earlier_names
 from rlhf_lab.experiment.suggestions import explained
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from tests.support.composed import by_hydra
 
 

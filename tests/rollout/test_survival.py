@@ -837,7 +837,7 @@ def test_a_reward_that_is_no_number_stops_the_run_and_its_batch_is_kept(
 def test_a_loss_that_is_no_number_is_not_applied(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlhf_lab.algos.online_dpo import OnlineDPO
+    from rlhf_lab.algos.pairs import OnlineDPO
     from rlhf_lab.types.data import LossOutput
 
     real = OnlineDPO.loss

@@ -16,7 +16,7 @@ SOURCE = '''
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.options import RewardOptions

@@ -19,10 +19,8 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.chat import answer_tokens
 from rlhf_lab.tasks.references import reference_form
 from rlhf_lab.training.optim import Optim
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
-from rlhf_lab.training.stages.sft import StageReferences
-from rlhf_lab.training.stages.sft_options import SFTOptions
-from rlhf_lab.training.stages.supervised_options import StageSchedule
+from rlhf_lab.training.stages.options import RewardModelOptions, SFTOptions, StageSchedule
+from rlhf_lab.training.stages.supervised import StageReferences
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Split
 from tests.conftest import MakeConfig

@@ -22,7 +22,7 @@ from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.config import Config, live
 from rlhf_lab.experiment.config_schema import schema_of
 from rlhf_lab.experiment.keys import sections
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.training.engines.options import SingleEngineOptions

@@ -16,15 +16,13 @@ from rlhf_lab.experiment.config import Config, changed
 from rlhf_lab.experiment.derived import has_references, pair_columns
 from rlhf_lab.experiment.own_code import digests
 from rlhf_lab.experiment.run_products import BY_ENGINE, ON_DEVICE
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.tasks.pair_sources import GivenPairs, digest_of, given_pairs
 from rlhf_lab.tasks.pairs import PairColumns
 from rlhf_lab.training.engines.ranks import world_size
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
-from rlhf_lab.training.stages.sft_options import SFTOptions
+from rlhf_lab.training.stages.options import RewardModelOptions, SFTOptions
 from rlhf_lab.training.stages.step_labels import step_rows
 
 Key = dict[str, Any]

@@ -15,9 +15,7 @@ from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.options import EngineOptions, SingleEngineOptions
 from rlhf_lab.training.engines.parameter_backend import ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
-from rlhf_lab.training.stages.sft_options import SFTOptions
-from rlhf_lab.training.stages.supervised_options import SupervisedOptions
+from rlhf_lab.training.stages.options import RewardModelOptions, SFTOptions, SupervisedOptions
 from rlhf_lab.types.protocols import Engine
 
 

@@ -16,8 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.fork_options import ForkOptions
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.rewards.shaping import ShapingOptions
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
@@ -31,8 +30,7 @@ from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.training.engines.options import EngineOptions
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.training.stages.labels import LabelOptions
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
-from rlhf_lab.training.stages.sft_options import SFTOptions
+from rlhf_lab.training.stages.options import RewardModelOptions, SFTOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.run_options import RunOptions

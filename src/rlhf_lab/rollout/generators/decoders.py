@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.agreement import tried
 from rlhf_lab.models.layer_stack import unknown_part
+from rlhf_lab.models.numerical_check import tried
 from rlhf_lab.rollout.generators.lean import LeanDecoder, lean_decoder
 from rlhf_lab.rollout.generators.lean_distance import distance
 from rlhf_lab.rollout.generators.options import Decode

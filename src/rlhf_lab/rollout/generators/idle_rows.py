@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from rlhf_lab.models.agreement import exact, tried
 from rlhf_lab.models.borders import borders
+from rlhf_lab.models.numerical_check import exact, tried
 from rlhf_lab.rollout.generators.decoders import Decoder
 from rlhf_lab.rollout.generators.lean_distance import TOLERANCE, TOLERANCE_OF_HALVES
 from rlhf_lab.rollout.generators.plain import PlainDecoder

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.layer_stack import Stack, stack_of
-from rlhf_lab.models.rotary import signed, turned
+from rlhf_lab.models.layer_stack import Stack, signed, stack_of, turned
 from rlhf_lab.rollout.generators.lean_prompts import read_prompts
 from rlhf_lab.rollout.generators.lean_ragged import Ragged
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlhf_lab.models.agreement import reach
+from rlhf_lab.models.numerical_check import reach
 
 if TYPE_CHECKING:
     from rlhf_lab.rollout.generators.decoders import Decoder

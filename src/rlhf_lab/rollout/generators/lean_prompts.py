@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.batching import pad_left
-from rlhf_lab.models.last_columns import last_columns
+from rlhf_lab.models.last_token_forward import last_columns
 from rlhf_lab.models.layer_stack import Stack
 
 # A prompt is read with others as long as it needs less padding than this share of the longest. A

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from rlhf_lab.models.layer_stack import Stack, stack_of
-from rlhf_lab.models.rotary import turned
+from rlhf_lab.models.layer_stack import Stack, stack_of, turned
 from rlhf_lab.rollout.generators.lean_prompts import ReadPrompts, read_prompts
 from rlhf_lab.rollout.generators.static_cache import SPAN, StaticCache, bucket, rounded
 

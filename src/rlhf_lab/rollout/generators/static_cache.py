@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.layer_stack import Stack
-from rlhf_lab.models.rotary import signed
+from rlhf_lab.models.layer_stack import Stack, signed
 from rlhf_lab.rollout.generators.lean_prompts import ReadPrompts
 
 # Rows are decoded by so many, the smallest number that takes all of them: one graph for each.
