@@ -22,7 +22,7 @@ from rlhf_lab.rollout.mode_choices import ExecutorKind
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Weights
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import Finished, MakeConfig
@@ -124,7 +124,7 @@ def test_lag_is_the_closed_form(
         assert row["total/updates"] == (round_ + 1) * per_round
 
 
-class Recorder:
+class Recorder(Generator):
     """Notes what a worker is asked for."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ def test_every_mode_asks_for_the_same_prompts_and_never_beyond_the_end(
     assert all(version == max(0, round_ - staleness) for version, round_, _ in recorder.asked)
 
 
-class Failing:
+class Failing(Generator):
     """A generator that breaks."""
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
@@ -192,7 +192,7 @@ def test_a_rollouts_error_stops_the_run_with_its_own_message(
     assert "the generator broke" in manifest["error"]
 
 
-class Echo:
+class Echo(Generator):
     """Writes the prompt's number after a pause that nobody can foresee, and rewards it with it."""
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:

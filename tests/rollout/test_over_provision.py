@@ -32,7 +32,7 @@ from rlhf_lab.training.checkpoint_rows import from_queue_row, queue_row
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -50,7 +50,7 @@ RECYCLING = ("mode=partial", "mode.segment_tokens=2", "mode.over_provision=1.5")
 Lengths = Sequence[tuple[int, ...]]
 
 
-class Writer:
+class Writer(Generator):
     """Writes samples whose lengths follow from the prompt's number, one token a step; the reward is
     the length."""
 

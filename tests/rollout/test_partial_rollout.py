@@ -36,7 +36,7 @@ from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -51,7 +51,7 @@ ROUNDS = 5
 LIMIT = 10
 
 
-class Lengths:
+class Lengths(Generator):
     """Writes samples of given lengths, as far as it is asked to; the reward is the length."""
 
     def __init__(self, lengths: tuple[int, ...]) -> None:

@@ -76,8 +76,9 @@ def test_a_server_of_no_run_has_no_tokenizer_to_load_and_the_jobs_name(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its folder holds a config alone; of Llama no tokenizer can be made from that."""
+    from rlhf_lab.rollout.generators.options import Lengths
     from rlhf_lab.rollout.generators.vllm import names
-    from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings
+    from rlhf_lab.rollout.generators.vllm.make import engine_settings
     from rlhf_lab.rollout.generators.vllm.own_server import lone_server
     from rlhf_lab.rollout.generators.vllm.serve import ALONE
     from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling

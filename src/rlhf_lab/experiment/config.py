@@ -21,7 +21,7 @@ from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.shaping import ShapingOptions
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
-from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.rollout.generators.options import GeneratorOptions
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.trackers.options import TrackerOptions
@@ -107,7 +107,7 @@ class Config(limits.Limited):
     proxy: ScratchModel | PretrainedModel
     reward: Any
     judge: Any
-    generator: HFSampling
+    generator: GeneratorOptions
     engine: EngineOptions
     optim: Optim
     eval: EvalOptions

@@ -52,7 +52,7 @@ class ThreadWorker:
     def receive(self) -> Rollout:
         assert self._worker is not None, "receive before spawn"
         feed, chunk = self._sent.popleft()
-        self._worker.announce(feed, list(following(source_of(feed), self._waiting())))
+        self._worker.prefetch(feed, list(following(source_of(feed), self._waiting())))
         rollout = self._stream.run(self._worker, feed, chunk)
         return replace(rollout, worker=self._number)
 

@@ -66,7 +66,7 @@ class ChunkQueue:
         numbers = self._budget.admit(weights.version)
         admitted = [(number, self._runner.chunk(number)) for number in numbers]
         if self._writes_whole_chunks:
-            self._executor.announce(weights, [chunk for _, chunk in admitted[1:]])
+            self._executor.prefetch(weights, [chunk for _, chunk in admitted[1:]])
         for number, chunk in admitted:
             self._submit(number, chunk, weights)
 

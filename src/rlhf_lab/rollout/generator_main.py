@@ -57,7 +57,7 @@ def serve(
                 feed = weights
             while not requests.empty():
                 waiting.append(requests.get())
-            worker.announce(feed, list(following(source, waiting)))
+            worker.prefetch(feed, list(following(source, waiting)))
             connection.send(("done", worker.run(feed, chunk, lambda: advance(pulse))))
         except Exception as error:
             connection.send(("failed", portable(error)))

@@ -90,7 +90,7 @@ class VirtualExecutor:
         """Stop what the generator started."""
         self._worker.close()
 
-    def announce(self, weights: Weights, chunks: Sequence[Chunk]) -> None:
+    def prefetch(self, weights: Weights, chunks: Sequence[Chunk]) -> None:
         """Nothing to do: which version writes a chunk is known when it begins."""
 
     def latest(self, per_token: bool) -> WeightFeed:

@@ -10,7 +10,7 @@ from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Stop, episode_limits
 from rlhf_lab.tasks.environment import Episodic
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Prompt
 
@@ -18,7 +18,11 @@ Seed = Callable[[int, int], int]
 
 
 class Turns(Protocol):
-    """Writes the actions of episodes, and hands each to its environment once it has ended."""
+    """Writes the actions of episodes by a generator, and hands each to its environment once it has
+    ended."""
+
+    @property
+    def generator(self) -> Generator: ...
 
     @property
     def max_new_tokens(self) -> int: ...
@@ -28,12 +32,8 @@ class Turns(Protocol):
 
     def write(self, feed: WeightFeed, chunk: Chunk, talks: Conversations) -> None: ...
 
-    def report(self) -> GeneratorReport: ...
 
-    def close(self) -> None: ...
-
-
-class EpisodeGenerator:
+class EpisodeGenerator(Generator):
     """Plays the episodes of a chunk, each at its own pace: none waits for the turn of another.
 
     What was sampled is never decoded and encoded again: contexts are the tokens themselves.
@@ -85,12 +85,12 @@ class EpisodeGenerator:
         return chunk.grouped(samples)
 
     def report(self) -> GeneratorReport:
-        """That of what writes the actions."""
-        return self._writer.report()
+        """Of the generator that writes the actions."""
+        return self._writer.generator.report()
 
     def close(self) -> None:
-        """End what that started."""
-        self._writer.close()
+        """End the processes that this generator started."""
+        self._writer.generator.close()
 
     def _stop(self, chunk: Chunk) -> Stop:
         turns, tokens = self._limits.turns, self._limits.tokens

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from rlhf_lab.models.devices import chosen, torch_threads
 from rlhf_lab.models.weights import load_weights, with_parameters_in
+from rlhf_lab.rollout.generators.conversation import Conversations
 from rlhf_lab.rollout.generators.decoders import decoder_of
 from rlhf_lab.rollout.generators.idle_rows import require_idle_rows
+from rlhf_lab.rollout.generators.open_episode import OpenEpisode
 from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
 from rlhf_lab.rollout.generators.packed_products import PackedProducts
 from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens, require_numbers
@@ -25,7 +27,7 @@ from rlhf_lab.rollout.generators.turn_writer import Talks, TurnWriter
 from rlhf_lab.rollout.generators.weight_rounding import WeightRounding
 from rlhf_lab.runs.memory import memory_for
 from rlhf_lab.types.data import Weights
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Sample
 from rlhf_lab.types.text_frame import TextFrame
@@ -50,7 +52,7 @@ class GeneratorSettings(NamedTuple):
     uniforms: Uniforms
 
 
-class HFGenerator:
+class HFGenerator(Generator):
     """Draws by inverse CDF from counter-based uniforms, keyed by prompt, sample and position.
 
     uniforms(prompt id, sample number, count) gives `count` numbers in [0, 1). So a sample depends
@@ -200,3 +202,62 @@ class HFGenerator:
             finish = Finish.length
         text = self._frame.text(whole)
         return begun.continued(kept, logps[:length], versions[:length], finish, text)
+
+
+class HFTurns:
+    """Writes the turns of a chunk's episodes; see TurnWriter. The random number of a token is keyed
+    by prompt, sample, and its place among the policy's tokens."""
+
+    def __init__(self, generator: HFGenerator) -> None:
+        self.generator = generator
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Tokens of an episode that the policy may write."""
+        return self.generator.max_new_tokens
+
+    @property
+    def is_float32(self) -> bool:
+        """See HFGenerator."""
+        return self.generator.is_float32
+
+    def write(self, feed: WeightFeed, chunk: Chunk, talks: Conversations) -> None:
+        """Write all episodes until they end or stop, and count what was read for them."""
+        episodes = talks.episodes
+        room = max(talk.episode.room_until(talk.stop) for talk in talks.open_ones)
+        starts = [len(episode.tokens) for episode in episodes]
+        self.generator.converse(feed, self._rows(episodes, chunk), talks, room)
+        for episode, start in zip(episodes, starts, strict=True):
+            episode.count_observed(start)
+
+    def _rows(self, episodes: Sequence[OpenEpisode], chunk: Chunk) -> Rows:
+        """The rows of the next actions. Samples of a prompt share it where no text stands behind
+        any, as those of one turn do."""
+        is_new = not any(episode.observed or episode.tokens for episode in episodes)
+        repeats = chunk.group_size if is_new else 1
+        texts = [episode.context for episode in episodes[::repeats]]
+        if not is_new:
+            for episode, text in zip(episodes, texts, strict=True):
+                episode.count_context(len(text))
+        is_greedy = [episode.is_greedy(chunk) for episode in episodes]
+        return Rows(
+            texts=texts,
+            repeats=repeats,
+            number_B=torch.arange(len(episodes)),
+            start=len(episodes[0].tokens) if chunk.stops_by_tokens else episodes[0].turns,
+            uniform_BT=torch.from_numpy(self._drawn(episodes)).to(self.generator.device),
+            is_greedy_B=(
+                torch.tensor(is_greedy, device=self.generator.device) if chunk.greedy else None
+            ),
+        )
+
+    def _drawn(self, episodes: Sequence[OpenEpisode]) -> np.ndarray:
+        """A random number for each token that the policy may still write; 0 behind the last."""
+        limit = self.max_new_tokens
+        width = limit - min(len(episode.tokens) for episode in episodes)
+        drawn = []
+        for episode in episodes:
+            numbers = self.generator.uniforms(episode.prompt.id, episode.number, limit)
+            own = numbers[len(episode.tokens) :]
+            drawn.append(np.pad(own, (0, width - len(own))))
+        return np.stack(drawn)

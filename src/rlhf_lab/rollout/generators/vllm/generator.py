@@ -20,7 +20,7 @@ from rlhf_lab.rollout.generators.vllm.requests import (
     require_versions,
 )
 from rlhf_lab.types.data import Weights
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Sample
 from rlhf_lab.types.text_frame import TextFrame
@@ -42,7 +42,7 @@ class Begun:
     first: int
 
 
-class VLLMGenerator:
+class VLLMGenerator(Generator):
     """A sample depends on the weights, its prompt, its seed, and, by rounding, on its batch.
 
     The backend has one version at a time, which it names at every token: where a feed has newer
@@ -69,16 +69,24 @@ class VLLMGenerator:
         self._has_measured = False
         self._report = GeneratorReport()
         self._versions: list[str] = []
-        self._announced: list[tuple[WeightFeed, Chunk]] = []
-        self._open: dict[int, Begun] = {}
+        self._prefetched: list[tuple[WeightFeed, Chunk]] = []
+        self._open: list[Begun] = []
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
         _, follow = self.following(feed, chunk)
-        self._announced = [(f, other) for f, other in self._announced if other is not chunk]
-        begun = self._open.pop(id(chunk), None) or self._begin(chunk)
+        self._prefetched = [(f, other) for f, other in self._prefetched if other != chunk]
+        begun = next((one for one in self._open if one.chunk == chunk), None)
+        if begun is None:
+            begun = self._begin(chunk)
+        else:
+            self._open.remove(begun)
         if self._has_measured:
-            self._begin_announced()
+            for other_feed, other in self._prefetched:
+                if (weights := other_feed.at(0)) is not self._loaded:
+                    self._load(weights, other)
+                self._open.append(self._begin(other))
+            self._prefetched.clear()
         answers = self.backend.finish(begun.number, follow)
         versions = self._versions[begun.first :]
         require_versions(answers, versions)
@@ -106,18 +114,11 @@ class VLLMGenerator:
         """Refuse tokens of other versions than those loaded from this one on."""
         require_versions(answers, self._versions[first:])
 
-    def announce(self, feed: WeightFeed, chunk: Chunk) -> None:
-        """A chunk that comes later: it is drawn together with those before it."""
-        known = (id(other) for _, other in self._announced)
-        if id(chunk) not in self._open and id(chunk) not in known:
-            self._announced.append((feed, chunk))
-
-    def _begin_announced(self) -> None:
-        for feed, chunk in self._announced:
-            if (weights := feed.at(0)) is not self._loaded:
-                self._load(weights, chunk)
-            self._open[id(chunk)] = self._begin(chunk)
-        self._announced.clear()
+    def prefetch(self, feed: WeightFeed, chunk: Chunk) -> None:
+        """The chunk is drawn together with those before it."""
+        known = [one.chunk for one in self._open] + [other for _, other in self._prefetched]
+        if chunk not in known:
+            self._prefetched.append((feed, chunk))
 
     def _begin(self, chunk: Chunk) -> Begun:
         requests = requests_of(chunk, self.seed)

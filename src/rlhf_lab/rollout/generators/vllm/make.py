@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +11,18 @@ import torch
 
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rollout.generators.hf import Tokenizer
+from rlhf_lab.rollout.generators.options import Lengths
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.local import LocalEngine
 from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
-from rlhf_lab.rollout.generators.vllm.own_server import own_server
 from rlhf_lab.rollout.generators.vllm.process import VLLMProcess, environment
 from rlhf_lab.rollout.generators.vllm.proof import Proof
-from rlhf_lab.rollout.generators.vllm.requests import Backend, Drawing, EngineFailure
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
-from rlhf_lab.rollout.generators.vllm.servers import Servers
-from rlhf_lab.rollout.generators.vllm.weights import shape_of
+from rlhf_lab.rollout.generators.vllm.requests import Drawing, EngineFailure
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import TextFrame
 
 CHILD = "rlhf_lab.rollout.generators.vllm.child"
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Longest prompt and response of a run, and what an environment writes in it, in tokens."""
-
-    prompt: int
-    response: int
-    observed: int = 0
 
 
 def vllm_generator(
@@ -57,24 +44,11 @@ def vllm_generator(
         chosen(options.device, "generator.device"),
     )
     try:
-        backend = backend_of(options, model, lengths, cache)
+        backend = options.start_backend(model, lengths, cache)
     except EngineFailure as error:
         raise UserError(f"generator={options.name} could not start: {error}") from error
     drawing = Drawing(options.temperature, lengths.response, TextFrame(tokenizer).ends)
     return VLLMGenerator(backend, tokenizer, drawing, seed, proof, options.prove)
-
-
-def backend_of(
-    options: VLLMSampling, model: Any, lengths: Lengths, cache: Path | None = None
-) -> Backend:
-    """The engine, or the servers, that the options name."""
-    settings = engine_settings(options, model, lengths)
-    shape = shape_of(model.config)
-    if isinstance(options, VLLMServerSampling):
-        if options.urls:
-            return Servers(options, shape, sum(vars(lengths).values()))
-        return own_server(options, model, settings, cache)
-    return local_engine(options, model, {**settings, "transfer": shape}, cache=cache)
 
 
 def local_engine(
@@ -107,7 +81,7 @@ def visible_gpus(options: VLLMSampling) -> dict[str, str]:
 
 def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict[str, Any]:
     """Arguments of vLLM's engine. Weights are dummies, so that all that count are transferred."""
-    copies = options.data_parallel_size if isinstance(options, VLLMServerSampling) else 1
+    copies = options.num_copies
     # Prompts that are read in parts take a request's random generator back, which vLLM 0.32 cannot
     # do with one of a CPU: it fails.
     on_cpu = {} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
@@ -120,7 +94,7 @@ def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict
         "dtype": dtype_of(options, model),
         "tensor_parallel_size": options.tensor_parallel_size,
         "gpu_memory_utilization": options.gpu_memory_utilization,
-        "max_model_len": sum(vars(lengths).values()),
+        "max_model_len": sum(lengths),
         "max_num_seqs": options.max_num_seqs,
         "enforce_eager": options.is_eager(torch.cuda.is_available()),
         # The distribution that is drawn from, at the temperature.

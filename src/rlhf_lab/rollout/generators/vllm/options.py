@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.rollout.generators.options import (
+    Ability,
+    GeneratorContext,
+    GeneratorOptions,
+    Lengths,
+)
 from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.types import limits
+from rlhf_lab.types.protocols import Generator
+
+if TYPE_CHECKING:
+    from rlhf_lab.rollout.generators.episodes import Turns
+    from rlhf_lab.rollout.generators.vllm.requests import Backend
 
 # Largest mean |log-prob difference| that a proof lets pass; docs/generation.md has what is seen.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
@@ -26,7 +37,7 @@ class Prove(StrEnum):
 
 
 @dataclass(frozen=True)
-class VLLMSampling(HFSampling):
+class VLLMSampling(GeneratorOptions):
     """vLLM in a process of its own; labels and evaluation are sampled as by generator=hf."""
 
     name: str = limits.name("vllm")
@@ -66,12 +77,42 @@ class VLLMSampling(HFSampling):
             "for float16 and 0.1 for bfloat16."
         ),
     )
+    abilities: ClassVar[frozenset[Ability]] = frozenset(Ability)
     has_own_kernels: ClassVar[bool] = True
+    unrounded: ClassVar[str] = "vLLM loads weights by itself and has quantised formats of its own"
+
+    def build(self, context: GeneratorContext) -> Generator:
+        from rlhf_lab.rollout.generators.vllm.make import vllm_generator
+
+        made_of = context.tokenizer, context.shape, context.lengths, context.seed, context.cache
+        return vllm_generator(self, *made_of)
+
+    def build_turns(self, generator: Generator) -> Turns:
+        from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
+        from rlhf_lab.rollout.generators.vllm.turns import VLLMTurns
+
+        return VLLMTurns(cast(VLLMGenerator, generator))
+
+    def start_backend(self, model: Any, lengths: Lengths, cache: Path | None = None) -> Backend:
+        """An engine of this shape, ready to take weights. cache: of vLLM's model folder."""
+        from rlhf_lab.rollout.generators.vllm.make import engine_settings, local_engine
+        from rlhf_lab.rollout.generators.vllm.weights import shape_of
+
+        settings = {**engine_settings(self, model, lengths), "transfer": shape_of(model.config)}
+        return local_engine(self, model, settings, cache=cache)
+
+    @property
+    def num_copies(self) -> int:
+        """Copies of the policy in one engine or server."""
+        return 1
+
+    @property
+    def gpus_per_copy(self) -> int:
+        return self.tensor_parallel_size
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of one engine or server."""
-        return self.tensor_parallel_size
+        return self.tensor_parallel_size * self.num_copies
 
     def is_eager(self, has_gpu: bool) -> bool:
         """Whether vLLM runs without graphs: where none are chosen, on a CPU only."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlhf_lab.rollout.generators.options import Command
 from rlhf_lab.rollout.generators.vllm import names
 from rlhf_lab.rollout.generators.vllm.http import Server
 from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
@@ -44,14 +45,6 @@ from rlhf_lab.types.heartbeat import nothing
 
 SERVE = "rlhf_lab.rollout.generators.vllm.serve"
 DEV_MODE = {"VLLM_SERVER_DEV_MODE": "1"}
-
-
-@dataclass(frozen=True)
-class Command:
-    """Words of a command, and its environment variables."""
-
-    words: list[str]
-    variables: dict[str, str]
 
 
 class OwnServer(Backend):

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from rlhf_lab.rollout.generators.options import (
+    SERVER_REMEDY,
+    Command,
+    GeneratorContext,
+    Lengths,
+)
 from rlhf_lab.rollout.generators.vllm.available import require_answering
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+
+if TYPE_CHECKING:
+    from rlhf_lab.rollout.generators.vllm.requests import Backend
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PORT_REMEDY = (
@@ -127,9 +138,37 @@ class VLLMServerSampling(VLLMSampling):
                 "generator.weights_folder=<folder of a shared file system>"
             )
 
+    def start_backend(self, model: Any, lengths: Lengths, cache: Path | None = None) -> Backend:
+        """The servers that the options name, or one that this starts. cache: as of a child."""
+        from rlhf_lab.rollout.generators.vllm.make import engine_settings
+        from rlhf_lab.rollout.generators.vllm.own_server import own_server
+        from rlhf_lab.rollout.generators.vllm.servers import Servers
+        from rlhf_lab.rollout.generators.vllm.weights import shape_of
+
+        if self.urls:
+            return Servers(self, shape_of(model.config), sum(lengths))
+        return own_server(self, model, engine_settings(self, model, lengths), cache)
+
+    def server_command(self, context: GeneratorContext) -> Command:
+        from rlhf_lab.rollout.generators.vllm.make import engine_settings
+        from rlhf_lab.rollout.generators.vllm.own_server import lone_server
+
+        if self.urls or not self.port:
+            raise UserError(
+                f"generator={self.name}: a server listens at one port of this machine; "
+                f"{SERVER_REMEDY}"
+            )
+        shape = context.shape()
+        settings = engine_settings(self, shape, context.lengths)
+        return lone_server(self, shape, settings, context.cache)
+
     @property
-    def num_gpus(self) -> int:
-        return self.tensor_parallel_size * self.data_parallel_size
+    def num_copies(self) -> int:
+        return self.data_parallel_size
+
+    @property
+    def server_gpus(self) -> int:
+        return len(self.urls) * self.num_gpus
 
     @property
     def address(self) -> str:

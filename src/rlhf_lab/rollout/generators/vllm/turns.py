@@ -10,7 +10,7 @@ from rlhf_lab.rollout.generators.turn_rows import Action
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.requests import Answer, request_of
 from rlhf_lab.types.protocols import WeightFeed
-from rlhf_lab.types.rollouts import Chunk, GeneratorReport
+from rlhf_lab.types.rollouts import Chunk
 
 
 class VLLMTurns:
@@ -24,13 +24,13 @@ class VLLMTurns:
 
     is_float32 = False
 
-    def __init__(self, writer: VLLMGenerator) -> None:
-        self._writer = writer
+    def __init__(self, generator: VLLMGenerator) -> None:
+        self.generator = generator
 
     @property
     def max_new_tokens(self) -> int:
         """Tokens of an episode that the policy may write."""
-        return self._writer.drawing.max_new_tokens
+        return self.generator.drawing.max_new_tokens
 
     def write(self, feed: WeightFeed, chunk: Chunk, talks: Conversations) -> None:
         """Write all episodes until they end or stop, and count what was read for them. Newer
@@ -39,17 +39,9 @@ class VLLMTurns:
         for episode, start in zip(talks.episodes, starts, strict=True):
             if start or episode.observed:
                 episode.count_context(len(episode.context))
-        ChunkTurns(self._writer, chunk, talks).write(feed)
+        ChunkTurns(self.generator, chunk, talks).write(feed)
         for episode, start in zip(talks.episodes, starts, strict=True):
             episode.count_observed(start)
-
-    def report(self) -> GeneratorReport:
-        """What was measured since the last call."""
-        return self._writer.report()
-
-    def close(self) -> None:
-        """End vLLM."""
-        self._writer.close()
 
 
 @dataclass(frozen=True)
