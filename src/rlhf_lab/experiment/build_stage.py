@@ -11,6 +11,7 @@ import torch
 
 from rlhf_lab.experiment.build_engine import EngineJob
 from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.own_code import digests
 from rlhf_lab.experiment.run_products import BY_ENGINE
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.training.engines.distributed import Processes
@@ -94,4 +95,5 @@ def engine_key(config: Config, stage: SFTOptions | RewardModelOptions) -> dict[s
         return {}
     engine = stage_engine(config, stage).options
     kept = {k: v for k, v in plain(engine).items() if k not in NOT_OF_STAGES}
-    return {BY_ENGINE: kept | {"micro_rows": engine.micro_rows, "processes": world_size()}}
+    code = {"own_code": own} if (own := digests([("engine", engine)])) else {}
+    return {BY_ENGINE: kept | code | {"micro_rows": engine.micro_rows, "processes": world_size()}}

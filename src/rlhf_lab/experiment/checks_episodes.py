@@ -9,6 +9,7 @@ from rlhf_lab.rollout.cluster.choices import WeightUpdate
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import WhenLate
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
+from rlhf_lab.rollout.generators.options import Ability
 from rlhf_lab.tasks.chat_turns import refuse_first
 from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.training.stages.sft_options import LossOn
@@ -55,6 +56,7 @@ def check_episodes(config: Config) -> None:
         *learned_rewards(config),
     )
     refuse_first_of(refusals, f"task={config.task.name} has several turns, with")
+    generator.require(Ability.turns, f"task={config.task.name}")
 
 
 def refuse_turns(config: Config) -> None:

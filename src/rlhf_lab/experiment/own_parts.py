@@ -26,6 +26,15 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
         *("is_rule", "is_learned", "reads_example", "num_proxies", "model_paths"),
         *("step_model_paths", "require_usable", "require_working", "build"),
     ),
+    "generator": (
+        *("temperature", "chunk_groups", "max_new_tokens", "threads", "device", "dtype"),
+        *("abilities", "draws_samples", "decodes_here", "has_own_kernels", "unrounded"),
+        *("num_gpus", "gpus_per_copy", "server_gpus", "address", "build"),
+    ),
+    "engine": (
+        *("threads", "micro_rows", "micro_tokens", "logit_tokens", "device", "dtype", "versions"),
+        *("shares_work", "measures_cosine", "on", "build"),
+    ),
     "tracker": (
         *("tensorboard", "wandb", "probe_groups", "probe_every", "reference_groups"),
         *("changed_share", "open"),
@@ -37,6 +46,8 @@ BASES = {
     "correction": "rlhf_lab.algos.corrections.common.CorrectionDefaults",
     "task": "rlhf_lab.tasks.task_options.GeneratedTask",
     "reward": "rlhf_lab.rewards.options.RewardOptions",
+    "generator": "rlhf_lab.rollout.generators.options.GeneratorOptions",
+    "engine": "rlhf_lab.training.engines.options.SingleEngineOptions",
     "tracker": "rlhf_lab.runs.trackers.options.TrackerOptions",
 }
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.devices import chosen, torch_threads
-from rlhf_lab.models.weights import load_weights, with_parameters_in
+from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rollout.generators.conversation import Conversations
 from rlhf_lab.rollout.generators.decoders import decoder_of
 from rlhf_lab.rollout.generators.idle_rows import require_idle_rows
 from rlhf_lab.rollout.generators.open_episode import OpenEpisode
-from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
+from rlhf_lab.rollout.generators.options import GeneratorOptions, RoundWeights
 from rlhf_lab.rollout.generators.packed_products import PackedProducts
 from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens, require_numbers
 from rlhf_lab.rollout.generators.static import StaticDecoder
@@ -47,7 +47,7 @@ class GeneratorSettings(NamedTuple):
     """What a generator is built from beside its model, for another process to build its like."""
 
     tokenizer: Tokenizer
-    sampling: HFSampling
+    sampling: GeneratorOptions
     max_new_tokens: int
     uniforms: Uniforms
 
@@ -63,13 +63,12 @@ class HFGenerator(Generator):
         self,
         model: Any,
         tokenizer: Tokenizer,
-        sampling: HFSampling,
+        sampling: GeneratorOptions,
         max_new_tokens: int,
         uniforms: Uniforms,
     ) -> None:
         self.device = chosen(sampling.device, "generator.device")
-        own = sampling.dtype_on(self.device.type, str(model.dtype).removeprefix("torch."))
-        self._model = with_parameters_in(model.eval().to(self.device), getattr(torch, own))
+        self._model = sampling.placed(model)
         self._packed = PackedProducts(self._model)
         self._tokenizer = tokenizer
         self._sampling = sampling

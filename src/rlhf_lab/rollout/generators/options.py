@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
-from rlhf_lab.models.devices import check_name
+from rlhf_lab.models.devices import check_name, chosen
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator
@@ -239,6 +239,16 @@ class GeneratorOptions(limits.Limited, ABC, key="generator"):
                 f"{asking} with generator={self.name}: it declares no Ability.{ability.name}; "
                 f"{remedy}"
             )
+
+    def placed(self, policy: Any) -> Any:
+        """A copy of the policy that samples, on the device and in the type of these options."""
+        import torch
+
+        from rlhf_lab.models.weights import with_parameters_in
+
+        device = chosen(self.device, "generator.device")
+        dtype = self.dtype_on(device.type, str(policy.dtype).removeprefix("torch."))
+        return with_parameters_in(policy.eval().to(device), getattr(torch, dtype))
 
     def dtype_on(self, device_type: str, policy_dtype: str) -> str:
         """The type of the generator's weights on a device of this type, cuda or cpu."""
