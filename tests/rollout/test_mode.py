@@ -17,8 +17,7 @@ from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import InlineExecutor
-from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Weights

@@ -24,8 +24,7 @@ from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.options import HFSampling
-from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.partial_rollout import segments_of
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.recorded_schedule import read_schedule

@@ -29,14 +29,12 @@ from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
-from rlhf_lab.rollout.generators.vllm import names, process
+from rlhf_lab.rollout.generators.vllm import process
 from rlhf_lab.rollout.generators.vllm import weights as weight_files
-from rlhf_lab.rollout.generators.vllm.batch_effects import batch_effect
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
-from rlhf_lab.rollout.generators.vllm.http import Server
-from rlhf_lab.rollout.generators.vllm.make import local_engine
-from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
-from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
+from rlhf_lab.rollout.generators.vllm.http import RUN_ID, Server
+from rlhf_lab.rollout.generators.vllm.make import local_engine, model_folder
+from rlhf_lab.rollout.generators.vllm.options import Prove, Sync, VLLMSampling, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.own_server import (
     flags,
     own_server,
@@ -44,7 +42,7 @@ from rlhf_lab.rollout.generators.vllm.own_server import (
     server_environment,
 )
 from rlhf_lab.rollout.generators.vllm.process import environment
-from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed
+from rlhf_lab.rollout.generators.vllm.proof import Proof, batch_effect, perturbed
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
     Drawing,
@@ -53,7 +51,6 @@ from rlhf_lab.rollout.generators.vllm.requests import (
     requests_of,
     sampling_params,
 )
-from rlhf_lab.rollout.generators.vllm.server_options import Sync, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.servers import Servers
 from rlhf_lab.rollout.generators.vllm.transfer import as_json, require_gpu
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
@@ -669,7 +666,7 @@ def test_servers_that_are_refused_leave_no_connection_open(
 
 
 def test_versions_and_model_are_named_by_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(names.RUN_ID, "job7")
+    monkeypatch.setenv(RUN_ID, "job7")
     arguments = server_arguments(Path("config"), {}, "127.0.0.1", 81, "nccl")
     place = arguments.index("--served-model-name")
     served = arguments[place + 1]

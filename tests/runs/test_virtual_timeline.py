@@ -11,7 +11,7 @@ import pytest
 from rlhf_lab.cli import timeline
 from rlhf_lab.cli.timeline_page import html
 from rlhf_lab.cli.timeline_picture import figure
-from rlhf_lab.rollout.cluster.choices import WeightUpdate
+from rlhf_lab.rollout.cluster.options import WeightUpdate
 from rlhf_lab.rollout.cluster.simulate import Simulation
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.timeline import VIRTUAL_SECONDS, LaneSpan, idle_shares, paused_shares

@@ -19,9 +19,8 @@ import torch
 import tests.support.preloaded  # noqa: F401
 from rlhf_lab.rewards.function import FunctionScoring
 from rlhf_lab.rewards.limited import OnError, SampleScorer
-from rlhf_lab.rollout.failures import FailurePolicy
-from rlhf_lab.rollout.mode_choices import OnFailure
-from rlhf_lab.rollout.process import GeneratorProcess
+from rlhf_lab.rollout.mode import OnFailure
+from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.child_side import GROUP_SIGNALS

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from rlhf_lab.rollout.generators.options import Lengths
-from rlhf_lab.rollout.generators.vllm import names
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
+from rlhf_lab.rollout.generators.vllm.http import RUN_ID
 from rlhf_lab.rollout.generators.vllm.make import vllm_generator
 from rlhf_lab.rollout.generators.vllm.options import Prove
 from rlhf_lab.types.data import Weights
@@ -41,7 +41,7 @@ SETTINGS: dict[str, Any] = {
 def generator(request: pytest.FixtureRequest) -> Iterator[VLLMGenerator]:
     with pytest.MonkeyPatch.context() as patch:
         # A server of a job: its model and its versions have the job's name.
-        patch.setenv(names.RUN_ID, "job7")
+        patch.setenv(RUN_ID, "job7")
         made = vllm_generator(request.param(**SETTINGS), tokenizer(), model, LENGTHS, seed=17)
         yield made
         made.close()

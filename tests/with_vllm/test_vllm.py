@@ -22,10 +22,9 @@ from rlhf_lab.rollout.generators.vllm.make import (
     local_engine,
     vllm_generator,
 )
-from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
+from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.proof import Proof
 from rlhf_lab.rollout.generators.vllm.requests import Drawing, EngineFailure, Request
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.weights import shape_of
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError

@@ -37,16 +37,14 @@ from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_queue import ChunkQueue
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.executor import Executor, InlineExecutor
-from rlhf_lab.rollout.failures import FailurePolicy
 from rlhf_lab.rollout.generators.options import Ability, Command, GeneratorContext, Lengths
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
 from rlhf_lab.rollout.group_queue import GroupQueue
-from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.open_groups import RecyclingRule
-from rlhf_lab.rollout.pipeline import Pipeline
+from rlhf_lab.rollout.pipeline import Pipeline, RoundQueue
+from rlhf_lab.rollout.process import FailurePolicy
 from rlhf_lab.rollout.recorded_schedule import read_schedule
-from rlhf_lab.rollout.round_queue import RoundQueue
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.prompt_selection import PromptSelection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rewards.environment import EnvironmentReward
 from rlhf_lab.rewards.options import named_parts
-from rlhf_lab.rollout.cluster.choices import WeightUpdate
+from rlhf_lab.rollout.cluster.options import WeightUpdate
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import WhenLate
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said

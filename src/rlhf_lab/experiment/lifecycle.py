@@ -29,7 +29,7 @@ from rlhf_lab.models.causal_lm import require_savable, save_adapters, save_polic
 from rlhf_lab.models.devices import release_unused
 from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.models.without_weights import with_parameters, without_weights
-from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.extents import extent_of
