@@ -35,9 +35,9 @@ from rlhf_lab.experiment.checks import check, check_data
 from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.config_schema import register
-from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.plugins import activate, modules_in
 from rlhf_lab.experiment.registry import conf_folder
+from rlhf_lab.experiment.renamed_files import read_earlier_names
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.sweeps.grid import Grid, grid_of
 from rlhf_lab.sweeps.grid_checks import check_choices, sizes
@@ -115,10 +115,10 @@ def of_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     write_files(tmp_path)
     for key in ("OPENAI_API_KEY", "WANDB_API_KEY"):
         monkeypatch.setenv(key, "none")
-    read_former_names()
+    read_earlier_names()
     register()
     # Extras are installed by whoever uses them.
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: object())
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: object())
     with no_plugins("my_module", "my_guess"):
         yield
 

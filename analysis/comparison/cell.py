@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from rlhf_lab.runs.former_names import ADDED, without_unused
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.record import look_up
 from rlhf_lab_analysis.statistics.curves import RunCurve, curve_of
@@ -134,8 +133,8 @@ class Cell:
 
     @cached_property
     def configs(self) -> dict[int, Mapping[str, Any]]:
-        """Of each seed, without the nodes that decide nothing, which earlier runs lack."""
-        return {seed: without_unused(json.loads(row["config"])) for seed, row in self.runs.items()}
+        """Of each seed."""
+        return {seed: json.loads(row["config"]) for seed, row in self.runs.items()}
 
     @cached_property
     def settings(self) -> dict[str, str]:
@@ -155,14 +154,11 @@ class Cell:
         return self.env, self.setting_items
 
     def config(self, key: str) -> Any:
-        """The value that all seeds have at a dotted key, None if none has it. Where only some have
-        it, the others were made before it was an option, and have its first default.
+        """The value that all seeds have at a dotted key, None if none has it.
 
         Raises UserError if they differ.
         """
         values = [look_up(config, key) for config in self.configs.values()]
-        if any(value is not None for value in values):
-            values = [ADDED.get(key) if value is None else value for value in values]
         found = {str(value): value for value in values}
         if len(found) > 1:
             raise UserError(f"{self.condition}: {key} is {' and '.join(found)} in runs of it")

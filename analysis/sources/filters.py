@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from rlhf_lab.runs.former_names import present_value
+from rlhf_lab.runs.renames import present_value
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.conditions import place_of
 from rlhf_lab_analysis.sources.record import Record, look_up

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from rlhf_lab.runs.extents import Extent, difference, extent_of
 from rlhf_lab.runs.folder import EVALS, MANIFEST, METRICS, VALIDATION
+from rlhf_lab.runs.identity import RULE
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.manifest import fork_changes, read_manifest, state_in
 from rlhf_lab.runs.provenance import short_commit
@@ -172,6 +173,7 @@ def facts_of(manifest: Mapping[str, Any], config: Mapping[str, Any], project: st
         machine=machine_of(manifest),
         kernels=kernels_of(manifest),
         precision=precision_of(manifest),
+        changed=frozenset(manifest["changed"]) if "changed" in manifest else None,
     )
 
 
@@ -181,6 +183,11 @@ def machine_of(manifest: Mapping[str, Any]) -> str:
     cores = f"{host['cores']} cores" if "cores" in host else ""
     named = (host.get("cpu"), cores, manifest.get("accelerator"))
     return ", ".join(str(part) for part in named if part)
+
+
+def is_other(content: str, theirs: str) -> bool:
+    """Whether two hashes of settings differ that were taken by the same rule."""
+    return content != theirs and content.startswith(RULE) == theirs.startswith(RULE)
 
 
 def check_sweep(folder: Path, manifests: Mapping[Path, Mapping[str, Any]]) -> list[Finding]:
@@ -197,7 +204,7 @@ def check_sweep(folder: Path, manifests: Mapping[Path, Mapping[str, Any]]) -> li
         if manifest is None:
             path, what = folder.absolute() / name, f"job {name} of {folder} has no run"
             findings.append(Finding(Kind.absent, "", str(path), what))
-        elif content != (theirs := manifest.get("content")):
+        elif is_other(content, theirs := str(manifest.get("content"))):
             what = f"content {theirs}, but its sweep asked for {content}"
             run_id = str(manifest.get("run_id", ""))
             findings.append(Finding(Kind.other_config, run_id, str(places[name]), what))

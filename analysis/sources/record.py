@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rlhf_lab.runs.former_names import present_config, present_key
+from rlhf_lab.runs.renames import present_config, present_key
 from rlhf_lab.runs.trackers.jsonl import leaves
 from rlhf_lab_analysis.sources.findings import Finding
 
@@ -45,7 +45,8 @@ class Facts:
     `key=value,key=value`. project: `entity/project` or the folder it was found below.
     planned_rounds: rounds it was to make. step: name of the axis that its source counts in.
     machine: the one that its seconds were measured on. kernels: the CPU kernels that computed it.
-    precision: the devices and types of numbers that it was computed with.
+    precision: the devices and types of numbers that it was computed with. changed: the keys of its
+    config whose values differ from their defaults, None if they are unknown.
     """
 
     state: str = "unknown"
@@ -66,6 +67,7 @@ class Facts:
     machine: str = ""
     kernels: str = ""
     precision: str = ""
+    changed: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,7 @@ def run_row(run: Placed, problems: Sequence[str]) -> dict[str, Any]:
         "kernels": facts.kernels,
         "precision": facts.precision,
         "clock": clock_of(record),
+        "changed": "" if facts.changed is None else json.dumps(sorted(facts.changed)),
         "config": json.dumps(record.config, default=str),
         "problems": "\n".join(dict.fromkeys(problems)),
     }

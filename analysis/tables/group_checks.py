@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rlhf_lab.runs.former_names import with_former_defaults, without_added, without_unused
 from rlhf_lab_analysis.sources.axes import VersionAxes
 from rlhf_lab_analysis.sources.findings import Kind
 from rlhf_lab_analysis.sources.record import MAPPINGS, Record, Row, Source, flat_config, look_up
@@ -140,13 +139,10 @@ def differing_configs(group: Sequence[Placed]) -> RunProblems:
 
 
 def compared_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """The config values that must be equal in all runs of a condition, as texts. Runs from before a
-    default became `by the device` had the values that it stands for on a CPU; options that came
-    later, at their defaults, and nodes that decide nothing are those that earlier runs lack."""
-    known = with_former_defaults(without_added(without_unused(config)))
+    """The config values that must be equal in all runs of a condition, as texts."""
     return {
         key: str(value)
-        for key, value in flat_config(known).items()
+        for key, value in flat_config(config).items()
         if not key.startswith(NOT_COMPARED)
         and key not in NOT_SETTINGS
         and not key.endswith(".part")

@@ -94,8 +94,11 @@ def record_of(
     config = json_cell(row, "config", dict[str, Any], path)
     facts = Facts(
         **{name: str(row[name]) for name in TEXTS},
-        kernels=str(row.get("kernels", "")),  # older tables have neither
+        kernels=str(row.get("kernels", "")),  # older tables have none of these
         precision=str(row.get("precision", "")),
+        changed=frozenset(json_cell(row, "changed", list[str], path))
+        if row.get("changed")
+        else None,
         seed=whole_cell(row, "seed", path),
         tags=tuple(json_cell(row, "tags", list[str], path)),
         planned_rounds=whole_cell(row, "planned_rounds", path),

@@ -16,6 +16,7 @@ from rlhf_lab_analysis.sources.filters import ALL, Filters, is_chosen
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.record import MAPPINGS, Reading, Record, Source
 from rlhf_lab_analysis.tables.all_checks import findings_of
+from rlhf_lab_analysis.tables.completed import completed
 from rlhf_lab_analysis.tables.differing import by_settings
 from rlhf_lab_analysis.tables.frames import (
     Placed,
@@ -97,7 +98,7 @@ def select(reading: Reading, filters: Filters) -> tuple[list[Record], list[Findi
     wanted = [one for one in kept if is_chosen(one, filters)]
     if not wanted:
         raise UserError(no_match_message(kept, filters, reading.findings))
-    return wanted, findings
+    return completed(wanted), findings
 
 
 def drop_duplicates(records: Sequence[Record]) -> tuple[list[Record], list[Finding]]:

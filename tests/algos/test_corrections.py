@@ -34,7 +34,7 @@ from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.registry import classes
 from rlhf_lab.models.batching import collate
-from rlhf_lab.types.data import Batch, Objective
+from rlhf_lab.types.data import Batch, CorrectionNeeds, Objective
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Algorithm, Correction
 from tests.conftest import MakeConfig
@@ -240,12 +240,15 @@ MISMATCH = [[math.log(2), math.log(0.25), math.log(0.8)], [0.0, math.log(3)]]
 def test_mismatch_and_staleness_have_a_bound_each(correction: Split, by_hand: list[float]) -> None:
     batch = two_rows()
     writer_BT = batch.behavior_logp_BT + padded(MISMATCH, batch.mask_BT)
-    batch = correction.with_writers(batch, writer_BT)
+    batch = replace(batch, writer_logp_BT=writer_BT)
     weight_BT = correction.weight(padded(LOG_RATIO, batch.mask_BT), batch)
     assert responses(weight_BT) == pytest.approx(by_hand, abs=1e-6)
     # the clip of the loss bounds staleness only if its ratio begins at the writer
-    begins_BT = writer_BT if correction.staleness is Staleness.clip else batch.behavior_logp_BT
-    assert torch.equal(batch.proximal_logp_BT, begins_BT)
+    is_clip = correction.staleness is Staleness.clip
+    assert correction.needs == CorrectionNeeds(writer_logp=True, proximal=is_clip)
+    found, _ = corrected(batch.behavior_logp_BT, batch, GRPO(), correction)
+    begins_BT = writer_BT if is_clip else batch.proximal_logp_BT
+    assert torch.equal(found.proximal_logp_BT, begins_BT)
     terms = correction.terms(padded(LOG_RATIO, batch.mask_BT), batch)
     assert responses(terms["mismatch"]) == pytest.approx([2, 0.25, 0.8, 1, 3])
     assert responses(terms["staleness"]) == pytest.approx([1, 1, 1.25, 4, 0.5])
@@ -257,7 +260,7 @@ def test_each_ratio_of_split_counts_the_tokens_that_its_own_bound_acts_on() -> N
     for how, capped in ((Staleness.cap, [0, 0, 1, 1, 0]), (Staleness.clip, [0, 0, 0, 0, 0])):
         correction = Split(cap=1.2, staleness=how)
         terms = correction.terms(
-            padded(LOG_RATIO, batch.mask_BT), correction.with_writers(batch, writer_BT)
+            padded(LOG_RATIO, batch.mask_BT), replace(batch, writer_logp_BT=writer_BT)
         )
         assert responses(terms["mismatch_bounded"]) == [0, 1, 0, 0, 0]
         assert responses(terms["staleness_bounded"]) == capped

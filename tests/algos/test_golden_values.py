@@ -23,7 +23,6 @@ from rlhf_lab.algos.sao import SAO
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.types.data import PolicyOutput, ValueModel
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Adaptive
 from tests.support.examples import credited, gradient, group
 from tests.support.golden import (
     AWAY,
@@ -210,12 +209,12 @@ def test_a_clipped_value_is_not_moved_any_further() -> None:
 )
 def test_the_kl_coefficient_of_ppo_follows_its_target(kl: float, factor: float) -> None:
     algo = PPO(kl_coef=0.05, kl_target=6.0, kl_horizon=1000)
-    assert isinstance(algo, Adaptive)
-    adapted = algo.adapted(kl, num_samples=100)
+    metrics = {"kl/sampled_reference_k1": kl}
+    adapted = algo.adapted(metrics, num_samples=100)
     assert adapted.kl_coef == pytest.approx(0.05 * factor)
     assert replace(adapted, kl_coef=algo.kl_coef) == algo
     fixed = PPO(kl_coef=0.05)
-    assert fixed.adapted(kl, num_samples=100) == fixed
+    assert fixed.adapted(metrics, num_samples=100) == fixed
 
 
 def test_ppo_asks_for_the_values_and_the_reference_that_it_is_told_to_use() -> None:

@@ -12,17 +12,16 @@ from rlhf_lab.algos.advantages import Deviation
 from rlhf_lab.algos.dr_grpo import DrGRPO
 from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.gspo import GSPO
-from rlhf_lab.algos.kl import TERMS, Estimator, Penalised, Place
+from rlhf_lab.algos.kl import TERMS, Estimator, KLLocation, KLPenalty
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.algos.proximal_rloo import ProximalRLOO
-from rlhf_lab.experiment.algorithm_probes import reads_reference
 from rlhf_lab.experiment.registry import classes
 from rlhf_lab.types.data import Objective, Reduction
 from rlhf_lab.types.errors import UserError
 from tests.support.golden import POLICY, VALUE, cells, four_rows, loss_of
 
 ALGORITHMS = classes("algo")
-PENALISED: list[Any] = [kind for kind in ALGORITHMS.values() if issubclass(kind, Penalised)]
+PENALTIES: list[Any] = [kind for kind in ALGORITHMS.values() if issubclass(kind, KLPenalty)]
 # Half the squared log-ratio of policy to reference, summed over each row's tokens, of
 # 0.9, -0.3, 0.15; 0.9; -0.1, -0.05; -0.45, 0.1, 0.1, and over the rows' lengths.
 K2_OF_ROWS = [0.46125, 0.405, 0.00625, 0.11125]
@@ -41,12 +40,12 @@ def test_every_loss_with_a_ratio_has_the_penalty() -> None:
     with_ratio = {name for name, kind in ALGORITHMS.items() if kind().objective in ratios}
     # A-LoL has a term of its own, `reference_kl`, which multiplies no advantage; KL to the
     # reference, a teacher, is all that distillation learns from.
-    assert with_ratio - {kind().name for kind in PENALISED} == {"a_lol", "distill"}
+    assert with_ratio - {kind().name for kind in PENALTIES} == {"a_lol", "distill"}
 
 
-@pytest.mark.parametrize("kind", PENALISED, ids=lambda kind: kind().name)
+@pytest.mark.parametrize("kind", PENALTIES, ids=lambda kind: kind().name)
 def test_in_the_loss_by_hand(kind: Any) -> None:
-    free = kind(kl_coef=0.0, kl_in=Place.loss)
+    free = kind(kl_coef=0.0, kl_in=KLLocation.loss)
     algo = replace(free, kl_coef=0.5, kl_estimator=Estimator.k2)
     batch = four_rows(algo, limit=LIMIT)
     assert torch.equal(batch.credit_BT, four_rows(free, limit=LIMIT).credit_BT)
@@ -57,7 +56,7 @@ def test_in_the_loss_by_hand(kind: Any) -> None:
         added = (K2_OF_MEANS[0] + K2_OF_MEANS[2]) / 2
     found = loss_of(algo, policy, batch, value) - loss_of(free, policy, batch, value)
     assert found == pytest.approx(0.5 * added, abs=1e-6)
-    assert reads_reference(algo)
+    assert algo.needs.reference
 
 
 @pytest.mark.parametrize("reduction", list(Reduction))
@@ -79,7 +78,11 @@ def test_in_the_loss_by_hand_under_every_reduction(reduction: Reduction) -> None
     ],
 )
 def test_in_the_reward_of_responses_by_hand(estimator: Estimator, advantage: list[float]) -> None:
-    options: dict[str, Any] = {"kl_coef": 0.5, "kl_in": Place.reward, "kl_estimator": estimator}
+    options: dict[str, Any] = {
+        "kl_coef": 0.5,
+        "kl_in": KLLocation.reward,
+        "kl_estimator": estimator,
+    }
     for algo in (GRPO(deviation=Deviation.none, **options), DrGRPO(**options)):
         batch = four_rows(algo)
         assert batch.credit_BT[:, 0].tolist() == pytest.approx(advantage, abs=1e-6)
@@ -88,16 +91,16 @@ def test_in_the_reward_of_responses_by_hand(estimator: Estimator, advantage: lis
     assert batch.credit_BT[:, 0].tolist() == pytest.approx(twice, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", PENALISED, ids=lambda kind: kind().name)
+@pytest.mark.parametrize("kind", PENALTIES, ids=lambda kind: kind().name)
 def test_in_the_reward_it_changes_credit_alone(kind: Any) -> None:
-    algo = kind(kl_coef=0.5, kl_in=Place.reward)
+    algo = kind(kl_coef=0.5, kl_in=KLLocation.reward)
     batch, free = four_rows(algo), replace(algo, kl_coef=0.0)
     assert not torch.equal(batch.credit_BT, four_rows(free).credit_BT)
     policy = [POLICY[0], POLICY[2]] if algo.needs.greedy else POLICY
     assert loss_of(algo, policy, batch, VALUE[: len(policy)]) == loss_of(
         free, policy, batch, VALUE[: len(policy)]
     )
-    assert reads_reference(algo)
+    assert algo.needs.reference
 
 
 def test_in_the_reward_of_tokens_by_hand() -> None:
@@ -112,25 +115,28 @@ def test_in_the_reward_of_tokens_by_hand() -> None:
     ]
     assert cells(four_rows(algo).credit_BT) == pytest.approx(by_hand, abs=1e-6)
     # In the loss it is in no return.
-    moved = replace(algo, kl_in=Place.loss)
+    moved = replace(algo, kl_in=KLLocation.loss)
     gain = [1.0 - 0.5, 1.0 - 0.2, 1.0 + 0.3, 2.0, 1.6, 1.2, 0.4, 0.7, 0.2]
     assert cells(four_rows(moved).credit_BT) == pytest.approx(gain, abs=1e-6)
-    assert moved.with_kl_coef(0.1).kl_in is Place.loss
+    assert moved.with_state({"kl_coef": 0.1}).kl_in is KLLocation.loss
 
 
 def test_the_default_is_the_form_of_the_paper() -> None:
-    assert PPO() == PPO(kl_in=Place.auto, kl_estimator=Estimator.auto)
-    algo, same = GRPO(kl_coef=0.1), GRPO(kl_coef=0.1, kl_in=Place.loss, kl_estimator=Estimator.k3)
+    assert PPO() == PPO(kl_in=KLLocation.auto, kl_estimator=Estimator.auto)
+    algo, same = (
+        GRPO(kl_coef=0.1),
+        GRPO(kl_coef=0.1, kl_in=KLLocation.loss, kl_estimator=Estimator.k3),
+    )
     batch = four_rows(algo)
     assert loss_of(algo, POLICY, batch) == loss_of(same, POLICY, batch)
-    explicit = ProximalRLOO(kl_in=Place.reward, kl_estimator=Estimator.k1)
+    explicit = ProximalRLOO(kl_in=KLLocation.reward, kl_estimator=Estimator.k1)
     assert torch.equal(four_rows(ProximalRLOO()).credit_BT, four_rows(explicit).credit_BT)
 
 
 @pytest.mark.parametrize("kind", [PPO, ProximalRLOO])
 def test_k1_in_the_loss_is_refused(kind: Any) -> None:
     with pytest.raises(UserError, match=r"algo\.kl_estimator=k1 .* pass algo\.kl_estimator=k2"):
-        kind(kl_in=Place.loss, kl_estimator=Estimator.k1)
+        kind(kl_in=KLLocation.loss, kl_estimator=Estimator.k1)
     with pytest.raises(UserError, match=r"algo\.kl_in=reward"):
         GSPO(kl_coef=0.1, kl_estimator=Estimator.k1)
 

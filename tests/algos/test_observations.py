@@ -34,7 +34,7 @@ from rlhf_lab.experiment.registry import classes
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.forward import of_policy
 from rlhf_lab.types.data import Batch, PolicyOutput, Writer
-from rlhf_lab.types.protocols import Algorithm, Correction, Splitting
+from rlhf_lab.types.protocols import Algorithm, Correction
 from rlhf_lab.types.samples import Group, Sample
 from tests.support.environments import acted, prompt
 from tests.support.examples import credited
@@ -120,9 +120,8 @@ def test_the_weights_of_a_correction_on_episodes_by_hand(name: str) -> None:
             lag_BT=padded(LAG, batch.mask_BT),
         )
         log_ratio_BT = read(LOG_RATIO, batch, at_observations)
-        if isinstance(correction, Splitting):
-            mismatch_BT = read(MISMATCH, batch, at_observations)
-            made = correction.with_writers(made, batch.behavior_logp_BT + mismatch_BT)
+        mismatch_BT = read(MISMATCH, batch, at_observations)
+        made = replace(made, writer_logp_BT=batch.behavior_logp_BT + mismatch_BT)
         weight_BT = correction.weight(log_ratio_BT, made)
         found = [float(x) for row, n in enumerate((3, 2)) for x in weight_BT[row, :n]]
         assert found == pytest.approx(by_hand, abs=1e-6)
@@ -174,8 +173,8 @@ def learnt(
         entropy_BT=noise(batch, 5).abs(),
         lag_BT=2 * batch.mask_BT,
     )
-    if isinstance(correction, Splitting):
-        batch = correction.with_writers(batch, batch.behavior_logp_BT + noise(batch, 6))
+    if correction.needs.writer_logp:
+        batch = replace(batch, writer_logp_BT=batch.behavior_logp_BT + noise(batch, 6))
     kept, keep_B = credited(algo, groups, batch)
     rows = [row[mask > 0].tolist() for row, mask in zip(moved_BT, batch.mask_BT, strict=True)]
     rows = [row for row, is_kept in zip(rows, keep_B.tolist(), strict=True) if is_kept]

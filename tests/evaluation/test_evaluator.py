@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,20 +17,27 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlhf_lab.evaluation.evaluator import Evaluator
-from rlhf_lab.evaluation.measures.intervals import wilson, with_interval
-from rlhf_lab.evaluation.measures.length_control import length_controlled
-from rlhf_lab.evaluation.measures.pass_at_k import (
+from rlhf_lab.evaluation.measures import (
+    Judged,
+    Scored,
+    by_comparison,
+    by_score,
+    gap_metrics,
     kinds_of,
+    length_controlled,
     majority_at_k,
     pass_at_k,
+    rank_correlation,
+    ranks,
     solved_metrics,
     subsets,
     vote,
+    wilson,
+    win_metrics,
+    with_interval,
 )
-from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics, rank_correlation, ranks
-from rlhf_lab.evaluation.measures.sft_distance import distance_metrics
-from rlhf_lab.evaluation.measures.verdicts import Judged, by_comparison, by_score, win_metrics
 from rlhf_lab.evaluation.options import EvalOptions
+from rlhf_lab.evaluation.sft_distance import distance_metrics
 from rlhf_lab.experiment import evaluate_again as again
 from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.checks import check
@@ -46,12 +53,12 @@ from rlhf_lab.runs.run_lock import run_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
-from rlhf_lab.tasks.protocols import Answering, Verifiable
 from rlhf_lab.tasks.reasoning_gym import ReasoningGym
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.data import Verdict, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group
 from tests.conftest import MakeConfig
 from tests.support.examples import call, group
@@ -274,18 +281,23 @@ def test_answers_are_what_each_rule_reads() -> None:
     assert gym.answer("I think\nAnswer: 4 ") == "4"
     assert gym.answer("\n ") is None
     assert Arithmetic().answer("") is None
-    assert not isinstance(TldrNano(), Verifiable | Answering), "its rule is graded"
+    assert not TldrNano().is_verifiable and not TldrNano().has_answers, "its rule is graded"
 
 
 # -- the evaluator
 
 
 @dataclass
-class FakeJudge:
+class FakeJudge(Reward):
     """Compares by a table of verdicts, and counts its calls."""
+
+    compares: ClassVar[bool] = True
 
     verdicts: Sequence[tuple[Verdict, ...]]
     calls: int = 0
+
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
+        raise AssertionError("which compares")
 
     def compare(
         self, groups: Sequence[Group], references: Sequence[Group]
@@ -300,7 +312,7 @@ class FakeJudge:
         return {"calls": calls}
 
 
-class Patchy:
+class Patchy(Reward):
     """Cannot score some prompts."""
 
     def __init__(self, missing: set[int], value: float = 1.0) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.evaluation.samples import generate_samples
+from rlhf_lab.evaluation.evaluator import generate_samples
 from rlhf_lab.experiment.build import build_generator
 from rlhf_lab.experiment.build_prompts import build_eval_prompts
 from rlhf_lab.experiment.spread_sampling import ChunkSampler, SamplingJob, SpreadGenerator

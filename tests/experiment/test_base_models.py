@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import plain
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from tests.conftest import Finished, MakeConfig
@@ -56,14 +54,6 @@ def test_a_run_of_a_base_model_begins_as_its_sft_policy(
     by_path = [*base, f"model.path={sft}", "reward=task_rule", "eval.snapshots=1"]
     plain_base = (*base, "reward=task_rule", "eval.snapshots=1")
     assert finished(*overrides)[1] == finished(*by_path)[1] != finished(*plain_base)[1]
-
-
-def test_without_it_no_hash_of_a_run_changes(base: list[str], make_config: MakeConfig) -> None:
-    values = plain(make_config(*base))
-    former = {**values, "model": {k: v for k, v in values["model"].items() if k != "sft"}}
-    former["proxy"] = {k: v for k, v in values["proxy"].items() if k != "sft"}
-    assert config_hash(values) == config_hash(former)
-    assert config_hash(plain(make_config(*base, "model.sft=true"))) != config_hash(values)
 
 
 def test_a_task_without_references_has_nothing_to_fine_tune_on(

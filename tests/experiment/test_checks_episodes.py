@@ -10,10 +10,10 @@ from rlhf_lab.experiment import derived
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.checks_episodes import check_episodes
 from rlhf_lab.experiment.checks_models import check_context, check_lengths
-from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.tool_arithmetic import ToolArithmetic
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
+from tests.support.environments import Play, Script
 
 TASKS = ("tool_arithmetic", "ask_nano", "twenty_questions")
 MODES = (
@@ -37,7 +37,7 @@ def test_episodes_are_generated_in_these_modes(
     config_of: MakeConfig, task: str, mode: list[str]
 ) -> None:
     config = config_of(f"task={task}", *mode)
-    assert isinstance(config.task, Episodic)
+    assert config.task.is_episodic
     assert config.reward.name == "environment"
     check(config)
 
@@ -208,3 +208,8 @@ def test_environments_that_share_state_are_called_one_at_a_time(
     with pytest.raises(UserError, match=r"episodes\.when_late=truncate: a step that is late keeps"):
         check(cut)
     check(config_of("task=tool_arithmetic"))
+
+
+def test_an_environment_without_limits_of_its_turns_is_refused() -> None:
+    with pytest.raises(UserError, match="task=play has an environment: give it the fields max_tur"):
+        Play(lambda: Script([]), max_turns=0)

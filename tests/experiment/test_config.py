@@ -13,7 +13,7 @@ from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.keys import all_keys
 from rlhf_lab.experiment.registry import classes, conf_folder, group_options
-from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 
@@ -53,7 +53,7 @@ REQUIRED = {
 def test_every_option_composes_into_frozen_parts(config_of: MakeConfig, options: list[str]) -> None:
     required = [word for option in options for word in REQUIRED.get(option, [])]
     config = config_of(*options, *required)
-    assert config_hash(plain(config)), "what a run records must be JSON"
+    assert hash_of(plain(config)), "what a run records must be JSON"
     for part in dataclasses.fields(Config):
         value = getattr(config, part.name)
         if part.name not in ("seed", "stage_seed", "kernels", "deterministic", "plugins"):

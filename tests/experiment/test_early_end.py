@@ -14,7 +14,7 @@ GPU = {"engine": {"device": "cuda", "dtype": "bfloat16", "micro_tokens": 9, "tf3
 
 
 def manifest(precision: dict[str, Any]) -> dict[str, Any]:
-    return {"identity": "one", "precision": precision}
+    return {"precision": precision}
 
 
 def test_a_run_that_goes_on_with_another_precision_is_warned_of(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_the_card_is_in_the_final_policy_with_the_scores_of_each_evaluation(run:
     assert config["algo"]["name"] == "rloo" and "output" not in config
     manifest = json.loads((run / "manifest.json").read_text())
     made = section(text, "Made with")
-    told = (manifest["config_hash"], manifest["weights_digest"], manifest["versions"]["torch"])
+    told = (manifest["content"], manifest["weights_digest"], manifest["versions"]["torch"])
     assert all(f"| {value} |" in made for value in told)
     assert str(run) not in text and "cache" not in text
 

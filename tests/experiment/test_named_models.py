@@ -10,8 +10,8 @@ from hydra.errors import MissingConfigException
 from rlhf_lab.cli.complete import candidates
 from rlhf_lab.cli.main import COMMANDS
 from rlhf_lab.experiment.config import typed
-from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.registry import conf_folder
+from rlhf_lab.experiment.renamed_files import read_earlier_names
 from rlhf_lab.experiment.suggestions import explained
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "small.gguf").touch()
     monkeypatch.chdir(tmp_path)
-    read_former_names()
+    read_earlier_names()
     return tmp_path
 
 

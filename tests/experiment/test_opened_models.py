@@ -16,8 +16,8 @@ from rlhf_lab.cli.launch import require_startable
 from rlhf_lab.experiment.checks import require_working_parts
 from rlhf_lab.models.reward_model import load_reward_model, open_reward_model
 from rlhf_lab.models.weight_names import weight_names
-from rlhf_lab.rewards.build import RewardContext, build_scorer
 from rlhf_lab.rewards.model_options import ModelReward
+from rlhf_lab.rewards.options import RewardContext, build_scorer
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig

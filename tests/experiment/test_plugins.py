@@ -162,7 +162,7 @@ HEAD = (
         ),
         (
             "@dataclass(frozen=True)\nclass Mine:\n    name: str = limits.name('mine')",
-            "has no objective, reduction, needs, credit, loss: .*protocols.Algorithm",
+            "has no objective, reduction, needs, credit, loss.*: extend .*AlgorithmOptions",
         ),
         (
             "@dataclass(frozen=True)\nclass Mine(RLOO):\n    name: str = limits.name('mine')\n"
@@ -194,7 +194,7 @@ def test_a_generator_or_engine_that_builds_nothing_is_refused(
         "    name: str = limits.name('mine')\n"
     )
     write_plugin(folder, source, "wrong")
-    with pytest.raises(UserError, match=rf"{group}=mine \(wrong:Mine\) has no build: write .*\."):
+    with pytest.raises(UserError, match=rf"{group}=mine \(wrong:Mine\) has no build: extend .*\."):
         own_class(group, "mine", "wrong:Mine")
 
 
@@ -231,6 +231,30 @@ def test_a_generator_is_asked_for_nothing_that_it_does_not_declare(
     register()
     with pytest.raises(UserError, match=complaint):
         check(typed(composed("generator=whole", *words)), here=False)
+
+
+@pytest.mark.parametrize(
+    ("group", "bases", "complaint"),
+    [
+        ("task", "", r"does not extend rlhf_lab.tasks.task_options.Task, .*extend it"),
+        ("reward", "", r"does not extend rlhf_lab.rewards.options.RewardOptions, "),
+        ("generator", "", r"does not extend rlhf_lab.rollout.generators.options.GeneratorOptions"),
+        ("engine", "", r"does not extend rlhf_lab.training.engines.options.EngineOptions, "),
+        ("task", "(Task)", "has no examples, max_prompt_tokens, max_response_tokens: "),
+        ("reward", "(RewardOptions)", "has no build: write what is missing"),
+    ],
+)
+def test_a_part_without_its_base_class_or_its_methods_is_refused(
+    folder: Path, group: str, bases: str, complaint: str
+) -> None:
+    head = (
+        "from rlhf_lab.rewards.options import RewardOptions\n"
+        "from rlhf_lab.tasks.task_options import Task\n"
+    )
+    source = f"@dataclass(frozen=True)\nclass Mine{bases}:\n    name: str = limits.name('mine')\n"
+    write_plugin(folder, HEAD + head + source, "wrong")
+    with pytest.raises(UserError, match=complaint):
+        own_class(group, "mine", "wrong:Mine")
 
 
 def test_a_launchers_worker_activates_it(tmp_path: Path) -> None:

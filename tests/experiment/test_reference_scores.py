@@ -14,6 +14,7 @@ from rlhf_lab.rewards.model_options import ModelReward
 from rlhf_lab.runs.atomic_folder import ENTRY
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import MakeConfig
 
@@ -23,7 +24,7 @@ def group(text: str, answer: str = "good") -> Group:
     return Group(Prompt(0, (3, 4), Example("uid", text, answer)), (sample,))
 
 
-class Counting:
+class Counting(Reward):
     """Scores by the length of the prompt, and counts calls."""
 
     def __init__(self) -> None:

@@ -13,17 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.config import plain, typed
-from rlhf_lab.runs.folder import SCHEDULE, config_hash, evals
-from rlhf_lab.runs.former_names import present_override
+from rlhf_lab.runs.folder import SCHEDULE, evals
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
-from rlhf_lab.sweeps.job import content_of
 from rlhf_lab_analysis.sources.conditions import place_of
 from rlhf_lab_analysis.sources.filters import is_chosen
 from rlhf_lab_analysis.sources.folders import read_folder
 from rlhf_lab_analysis.sources.record import look_up
-from tests.support.composed import composed
 from tests.support.examples import call
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -88,14 +84,12 @@ def test_its_schedule_is_replayed(run: Path, command: Command, tmp_path: Path) -
     assert list(before) == [{k: v for k, v in row.items() if k != "steps"} for row in now]
 
 
-def test_it_is_resumed(run: Path, command: Command) -> None:
+def test_it_is_resumed_with_the_defaults_that_it_began_with(
+    run: Path, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = run / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "stopped"}))
-    assert command("resume", str(run)) == 0
-
-
-def test_its_settings_have_the_hashes_that_it_recorded() -> None:
-    manifest = json.loads((RECORDED / "manifest.json").read_text())
-    config = typed(composed(*map(present_override, manifest["overrides"])))
-    assert config_hash(plain(config)) == manifest["config_hash"]
-    assert content_of(config) == manifest["content"]
+    assert command("resume", str(run)) == 2
+    error = capsys.readouterr().err
+    assert "sft.lr=0.003 (here 0.0), reward_model.lr=0.001 (here 0.0)." in error, "other defaults"
+    assert command("resume", str(run), "sft.lr=0.003", "reward_model.lr=0.001") == 0

@@ -8,11 +8,10 @@ import pytest
 
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import plain
 from rlhf_lab.experiment.planning.timing import measured
 from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.rollout.recorded_schedule import read_schedule
-from rlhf_lab.runs.folder import SCHEDULE, config_hash
+from rlhf_lab.runs.folder import SCHEDULE
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import StopRequested, UserError
@@ -164,16 +163,6 @@ def test_its_schedule_is_not_replayed(make_config: MakeConfig) -> None:
         read_schedule(folder, config.mode, config.run, config.generator)
     with pytest.raises(UserError, match="trained on a virtual cluster"):
         measured(folder)
-
-
-def test_a_cluster_is_hashed_where_it_is_used(config_of: MakeConfig) -> None:
-    def hashed(*options: str) -> str:
-        return config_hash(plain(config_of(*options)))
-
-    other = hashed("mode=virtual", "cluster.generators=3")
-    assert hashed("mode=virtual") != other
-    before = {key: value for key, value in plain(config_of()).items() if key != "cluster"}
-    assert hashed() == config_hash(before), "runs of before have the hashes that they had"
 
 
 @pytest.mark.parametrize("preset", sorted(group_options()["cluster"]))

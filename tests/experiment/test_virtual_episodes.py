@@ -9,8 +9,6 @@ from itertools import pairwise
 import pytest
 
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import plain
-from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.types.errors import StopRequested, UserError
 from tests.conftest import Finished, MakeConfig
 from tests.support.in_memory import Row, memory_of, run_in_memory
@@ -120,13 +118,3 @@ def test_what_tools_cannot_do_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=text):
         check(config_of(*options))
-
-
-def test_episodes_are_hashed_where_tools_take_time_or_decoding_goes_on(
-    config_of: MakeConfig,
-) -> None:
-    config = plain(config_of(*SHORT))
-    before = {key: value for key, value in config.items() if key != "episodes"}
-    assert config_hash(config) == config_hash(before), "runs of before have the hashes they had"
-    settings = ((), TOOLS, TOOLS[:1], ("episodes.decode_ahead=4",))
-    assert len({config_hash(plain(config_of(*SHORT, *options))) for options in settings}) == 4

@@ -1,6 +1,5 @@
 """Device options: what auto means, and that a device which is not there is refused."""
 
-import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,17 +8,14 @@ import torch
 import transformers
 
 from rlhf_lab.experiment.checks_devices import check_devices, check_kernels
-from rlhf_lab.experiment.config import plain
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import check_name, chosen, release_unused
 from rlhf_lab.models.reward_model import reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rewards.build import RewardContext, build_scorer
-from rlhf_lab.rewards.ensemble import EnsembleReward
-from rlhf_lab.rewards.model import ModelScorer
-from rlhf_lab.rewards.model_options import ModelReward
+from rlhf_lab.rewards.model import ModelScorer, device_for
+from rlhf_lab.rewards.model_options import EnsembleReward, ModelReward
+from rlhf_lab.rewards.options import RewardContext, build_scorer
 from rlhf_lab.rewards.steps_options import StepsReward
-from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Group, Sample
@@ -93,9 +89,9 @@ def test_a_reward_model_takes_the_gpu_that_it_names(
 @pytest.mark.parametrize("gpus", [8], indirect=True)
 def test_without_a_name_it_runs_with_the_generator(gpus: None) -> None:
     context = RewardContext(TldrNano(), None, (), 1, 8, Path(), torch.device("cuda:3"))
-    assert context.device_of(ModelReward()) == torch.device("cuda:3")
-    assert context.device_of(ModelReward(device="cuda:7")) == torch.device("cuda:7")
-    assert context.device_of(StepsReward(path="x", device="cpu")) == torch.device("cpu")
+    assert device_for(ModelReward(), context) == torch.device("cuda:3")
+    assert device_for(ModelReward(device="cuda:7"), context) == torch.device("cuda:7")
+    assert device_for(StepsReward(path="x", device="cpu"), context) == torch.device("cpu")
 
 
 def test_scores_are_those_of_the_device_that_auto_takes(tmp_path: Path) -> None:
@@ -110,16 +106,6 @@ def test_scores_are_those_of_the_device_that_auto_takes(tmp_path: Path) -> None:
             for name in ("auto", "cpu")
         ]
         assert found[0] == found[1]
-
-
-def test_hashes_of_rewards_without_a_device_are_those_of_before(config_of: MakeConfig) -> None:
-    config = plain(config_of("reward=combined", PLACED[2][0], PLACED[1][0]))
-    before = copy.deepcopy(config)
-    for part in (before["judge"], before["reward"]["terms"]["more"]):
-        assert part.pop("device") == "auto"
-    assert config_hash(config) == config_hash(before)
-    config["reward"]["terms"]["more"]["device"] = "cuda:7"
-    assert config_hash(config) != config_hash(before)
 
 
 @pytest.mark.gpu

@@ -188,7 +188,11 @@ def test_the_adaptive_kl_coefficient_is_that_of_trl(
 ) -> None:
     controller = trl("trainer.utils").AdaptiveKLController(0.2, target=6.0, horizon=10_000)
     controller.update(kl, 256)
-    ours = PPO(kl_coef=0.2, kl_target=6.0, kl_horizon=10_000).adapted(kl, 256).kl_coef
+    ours = (
+        PPO(kl_coef=0.2, kl_target=6.0, kl_horizon=10_000)
+        .adapted({"kl/sampled_reference_k1": kl}, 256)
+        .kl_coef
+    )
     pair = (
         [torch.tensor(ours, dtype=torch.float64)],
         [torch.tensor(controller.value, dtype=torch.float64)],

@@ -1,10 +1,12 @@
-"""Rewards made of rewards: sums, products, gates, ensembles; and groups that nobody can score."""
+"""Rewards made of rewards: sums, products, gates, ensembles; and groups without a score."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,14 +15,15 @@ from rlhf_lab.experiment import build, build_rollout, lifecycle
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
-from rlhf_lab.rewards.ensemble import Combine, EnsembleReward, EnsembleScorer
+from rlhf_lab.rewards.data_rewards import RuleReward
 from rlhf_lab.rewards.function import FunctionReward
-from rlhf_lab.rewards.options import num_proxies
-from rlhf_lab.rewards.rule import RuleReward
+from rlhf_lab.rewards.model_options import Combine, EnsembleReward, EnsembleScorer
+from rlhf_lab.rewards.options import RewardContext, RewardOptions, build_scorer, num_proxies
 from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group
 from tests.conftest import MakeConfig
 from tests.support.examples import group
@@ -28,7 +31,7 @@ from tests.support.examples import group
 TWO = [group(0, [[-1.0], [-1.0]], []), group(1, [[-1.0], [-1.0]], [])]
 
 
-class Table:
+class Table(Reward):
     """A reward that says what it is told, and counts how often it was asked."""
 
     def __init__(self, *rows: tuple[float, ...], reference: float = 0.0) -> None:
@@ -180,7 +183,7 @@ def train(config: Config) -> Path:
     return lifecycle.train(config, Console(quiet=True), facts)
 
 
-class Patchy:
+class Patchy(Reward):
     """A reward of the tokens, which now and then cannot score a group."""
 
     def __init__(self, every: int) -> None:
@@ -251,3 +254,41 @@ def test_members_of_an_ensemble_differ_and_the_first_is_the_single_proxy(
     (single,) = Artifacts(make_config(), Console(quiet=True)).proxies()
     assert first.folder == single.folder != second.folder
     assert first.metrics["held_out_loss"] != second.metrics["held_out_loss"]
+
+
+# --- rewards of plugins -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Own(RewardOptions):
+    """A plugin's option that builds this object."""
+
+    built: Any = None
+    name: str = "own"
+
+    def build(self, context: RewardContext) -> Any:
+        return self.built
+
+
+class Plain:
+    """A reward of a plugin that extends nothing."""
+
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
+        return [tuple(2.0 for _ in group.samples) for group in groups]
+
+
+class Counted(Plain):
+    def drain(self) -> dict[str, int]:
+        return {"calls": 1}
+
+
+def test_a_plugins_reward_needs_score_alone_and_the_base_class_for_more() -> None:
+    context: Any = SimpleNamespace(key="reward.terms.own")
+    groups = [group(0, [[-1.0], [-1.0]], [])]
+    live = build_scorer(Own(Plain()), context)
+    assert live.score(groups) == [(2.0, 2.0)] == [live.scored(groups)[0].rewards]
+    assert live.drain() == {} and not live.compares
+    with pytest.raises(UserError, match=r"reward.terms.own=own: .*Counted.* a method drain "):
+        build_scorer(Own(Counted()), context)
+    with pytest.raises(UserError, match=r"\(object\) has no method score"):
+        build_scorer(Own(object()), context)

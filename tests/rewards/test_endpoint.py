@@ -16,11 +16,8 @@ import pytest
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.rewards.judge.cache import JudgeCache
-from rlhf_lab.rewards.judge.calls import JudgeCalls
-from rlhf_lab.rewards.judge.client import retry_after
-from rlhf_lab.rewards.judge.options import EndpointReward, TokenLimit
-from rlhf_lab.rewards.judge.prompts import Style, filled, verdict
+from rlhf_lab.rewards.judge.calls import JudgeCache, JudgeCalls, retry_after
+from rlhf_lab.rewards.judge.options import EndpointReward, Style, TokenLimit, filled, verdict
 from rlhf_lab.rewards.judge.scorer import JudgeScorer
 from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.trackers.console import Console
@@ -28,7 +25,6 @@ from rlhf_lab.training.stages.relabel import write_relabelled
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.heartbeat import watched
 from rlhf_lab.types.randomness import stable_hash
-from rlhf_lab.types.reward_protocols import Comparing, Metered
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS, call
@@ -80,7 +76,7 @@ THREE = [group(0, "five!", "six"), group(1, "four", "longest")]
 def test_answers_are_compared_with_the_reference_in_both_orders(make: Make) -> None:
     with serving(longer_wins) as judge:
         scorer = make(judge.url, input_price=0.5, output_price=2.0)
-        assert isinstance(scorer, Metered) and isinstance(scorer, Comparing)
+        assert scorer.compares
         assert scorer.score(THREE) == [(1.0, 0.0), (0.5, 1.0)]
     first = judge.server.asked[0]
     assert first.key == f"Bearer {KEY}"
@@ -518,7 +514,7 @@ def test_a_judge_without_name_key_or_package_is_refused_before_the_first_step(
     check(make_config(f"{where}=endpoint", f"{key}.model=m", f"{key}.key_variable=''"))
     with pytest.raises(UserError, match=r"export OPENAI_API_KEY=<key>"):
         check(make_config(f"{where}=endpoint", f"{key}.model=m"))
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     with pytest.raises(UserError, match=rf"{key}=endpoint needs .* 'rlhf-lab\[judge\]'"):
         check(make_config(f"{where}=endpoint", f"{key}.model=m"))
 

@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from rlhf_lab.models.batching import collate
-from rlhf_lab.rewards.build import RewardContext, build_scorer
-from rlhf_lab.rewards.encoding import as_tokens
-from rlhf_lab.rewards.environment import EnvironmentReward, EnvironmentScorer
+from rlhf_lab.rewards.data_rewards import EnvironmentReward, EnvironmentScorer
+from rlhf_lab.rewards.model import as_tokens
+from rlhf_lab.rewards.options import RewardContext, build_scorer
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types.data import Weights
-from rlhf_lab.types.reward_protocols import Stepwise, scored_groups
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Sample
 from tests.support.environments import EOS, Play, Script, acted, player, prompt
@@ -66,8 +65,8 @@ def test_the_option_builds_a_scorer_of_steps(tmp_path: Path) -> None:
     context = RewardContext(task, None, [], 1, 8, tmp_path)
     built = build_scorer(EnvironmentReward(), context)
     assert isinstance(built, EnvironmentScorer)
-    assert isinstance(built, Stepwise)
-    assert scored_groups(built, [Group(prompt(), (SECOND,))])[0].rewards == (0.5,)
+    (group,) = built.scored([Group(prompt(), (SECOND,))])
+    assert group.rewards == (0.5,) and group.step_rewards
 
 
 @pytest.mark.parametrize("scores_groups", [False, True])

@@ -17,16 +17,15 @@ from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys
 from rlhf_lab.experiment.config import plain
 from rlhf_lab.rewards import rules
+from rlhf_lab.rewards.data_rewards import RuleReward, RuleScorer
 from rlhf_lab.rewards.function import (
     FunctionReward,
     FunctionScoring,
-    code_of,
     loaded,
     require_function,
     require_score,
 )
 from rlhf_lab.rewards.limited import OnError, SampleScorer, TimeUp
-from rlhf_lab.rewards.rule import RuleReward, RuleScorer
 from rlhf_lab.rewards.worker_child import EachSample, Item, Scoring
 from rlhf_lab.rewards.workers import Workers
 from rlhf_lab.runs.folder import metrics
@@ -34,7 +33,7 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
-from rlhf_lab.tasks.protocols import Task
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
@@ -394,10 +393,10 @@ def test_labels_of_a_function_are_made_anew_when_its_code_changes(
     module: str, make_config: MakeConfig, tmp_path: Path
 ) -> None:
     config = make_config("reward@judge=function", f"judge.path={module}.words")
-    before = code_of(config.judge), ArtifactKeys(config).labels()
+    before = config.judge.code_digests(), ArtifactKeys(config).labels()
     file = tmp_path / f"{module}.py"
     file.write_text(file.read_text() + "\n# another word\n")
-    after = code_of(config.judge), ArtifactKeys(config).labels()
+    after = config.judge.code_digests(), ArtifactKeys(config).labels()
     assert before[0] != after[0]
     assert before[1] != after[1]
 

@@ -24,6 +24,7 @@ from rlhf_lab.rewards.shaping import (
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS
@@ -32,7 +33,7 @@ from tests.support.survival import UNTIMED, outcome
 LIMIT = 20
 
 
-class Table:
+class Table(Reward):
     """A reward that says what it is told."""
 
     def __init__(self, *rows: tuple[float, ...]) -> None:

@@ -24,15 +24,13 @@ from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rewards.build import RewardContext, build_scorer
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
-from rlhf_lab.rewards.encoding import steps_as_text, steps_as_tokens
-from rlhf_lab.rewards.model import last_token_scores
-from rlhf_lab.rewards.rule import RuleReward
+from rlhf_lab.rewards.data_rewards import RuleReward
+from rlhf_lab.rewards.model import last_token_scores, steps_as_text, steps_as_tokens
+from rlhf_lab.rewards.options import RewardContext, build_scorer
 from rlhf_lab.rewards.shaping import ShapedScorer, ShapingOptions
-from rlhf_lab.rewards.step_ends import step_ends
 from rlhf_lab.rewards.steps import StepsScorer, refined
-from rlhf_lab.rewards.steps_options import Refine, StepsReward
+from rlhf_lab.rewards.steps_options import Refine, StepsReward, step_ends
 from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import character_tokenizer
@@ -40,6 +38,7 @@ from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Algorithm
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk, Rollout
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import MakeConfig
@@ -207,7 +206,7 @@ def test_sequence_level_algorithms_see_the_sum() -> None:
     assert torch.equal(*credits)
 
 
-class Fixed:
+class Fixed(Reward):
     """Rewards, and steps where there are any."""
 
     def __init__(self, *rewards: float) -> None:

@@ -22,7 +22,7 @@ from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.styles import Style
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.reward_protocols import Reward
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS
@@ -261,14 +261,14 @@ def test_what_is_wrong_in_a_list_is_one_line_with_its_row(
 # --- several functions --------------------------------------------------------------------------
 
 
-class Table:
+class Table(Reward):
     """Scores of two samples; None for those that it leaves to others."""
 
     def __init__(self, *row: float | None) -> None:
         self._row = row
 
-    def partial_scores(self, groups: Sequence[Group]) -> list[tuple[float | None, ...]]:
-        return [self._row for _ in groups]
+    def as_term(self, groups: Sequence[Group]) -> list[tuple[tuple[float | None, ...], Any]]:
+        return [(self._row, ()) for _ in groups]
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         raise AssertionError("which cannot leave out a sample")

@@ -14,8 +14,7 @@ from rlhf_lab.rollout.generators import environment_calls
 from rlhf_lab.rollout.generators.environment_calls import Call, EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions, WhenLate
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
-from rlhf_lab.tasks.environment import Turn
-from rlhf_lab.tasks.episode_metrics import episode_metrics
+from rlhf_lab.tasks.environment import Turn, episode_metrics
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.rollouts import Chunk

@@ -16,7 +16,7 @@ from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.worker import RolloutWorker, written_segments
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import Generator, WeightFeed
-from rlhf_lab.types.reward_protocols import Reward
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.rollout.test_vllm_generator import Lengths

@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import Generator, WeightFeed
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import Finished, MakeConfig
@@ -123,7 +125,7 @@ def test_lag_is_the_closed_form(
         assert row["total/updates"] == (round_ + 1) * per_round
 
 
-class Recorder(Generator):
+class Recorder(Generator, Reward):
     """Notes what a worker is asked for."""
 
     def __init__(self) -> None:
@@ -134,7 +136,7 @@ class Recorder(Generator):
         self.asked.append((weights.version, chunk.round, tuple(p.id for p in chunk.prompts)))
         return ()
 
-    def score(self, groups: tuple[Group, ...]) -> list[tuple[float, ...]]:
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         return []
 
 
@@ -145,7 +147,7 @@ def test_every_mode_asks_for_the_same_prompts_and_never_beyond_the_end(
     from rlhf_lab.models.pretrained import PretrainedModel
 
     recorder = Recorder()
-    worker = RolloutWorker(recorder, recorder, False)  # type: ignore[arg-type]
+    worker = RolloutWorker(recorder, recorder, False)
     monkeypatch.setattr(build_rollout, "build_executor", lambda *_: InlineExecutor(lambda: worker))
     config = make_config(
         "mode=lagged", f"mode.max_staleness={staleness}", "generator.chunk_groups=3", *SHORT
@@ -179,7 +181,7 @@ def test_a_rollouts_error_stops_the_run_with_its_own_message(
     monkeypatch.setattr(
         build_rollout,
         "build_worker",
-        lambda *_: RolloutWorker(Failing(), Recorder(), False),  # type: ignore[arg-type]
+        lambda *_: RolloutWorker(Failing(), Recorder(), False),
     )
     executor = "thread" if mode == "async" else "inline"
     folder = tmp_path / "broken"
@@ -191,7 +193,7 @@ def test_a_rollouts_error_stops_the_run_with_its_own_message(
     assert "the generator broke" in manifest["error"]
 
 
-class Echo(Generator):
+class Echo(Generator, Reward):
     """Writes the prompt's number after a pause that nobody can foresee, and rewards it with it."""
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
@@ -208,7 +210,7 @@ class Echo(Generator):
             for prompt in chunk.prompts
         )
 
-    def score(self, groups: tuple[Group, ...]) -> list[tuple[float, ...]]:
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         return [tuple(float(g.prompt.id) for _ in g.samples) for g in groups]
 
 
@@ -221,7 +223,7 @@ def test_prompts_responses_and_rewards_stay_together_whoever_is_first(staleness:
 
     rounds, per_round = 12, 4
     executor = ThreadExecutor(
-        [lambda: RolloutWorker(Echo(), Echo(), False)] * 5,  # type: ignore[arg-type]
+        [lambda: RolloutWorker(Echo(), Echo(), False)] * 5,
         prefetch=2,
     )
     mode = Mode("async", staleness, ExecutorKind.thread, 5)

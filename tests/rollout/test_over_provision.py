@@ -34,6 +34,7 @@ from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import Finished, MakeConfig
@@ -50,7 +51,7 @@ RECYCLING = ("mode=partial", "mode.segment_tokens=2", "mode.over_provision=1.5")
 Lengths = Sequence[tuple[int, ...]]
 
 
-class Writer(Generator):
+class Writer(Generator, Reward):
     """Writes samples whose lengths follow from the prompt's number, one token a step; the reward is
     the length."""
 
@@ -300,7 +301,7 @@ def weights(version: int) -> Weights:
     return Weights(version, state)
 
 
-class Counting:
+class Counting(Reward):
     """The reward is the length."""
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:

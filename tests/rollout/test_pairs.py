@@ -21,7 +21,7 @@ from rlhf_lab.experiment.labelled_pairs import read_pairs
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.scratch import ScratchModel, scratch
-from rlhf_lab.rewards.preference import PreferenceScorer
+from rlhf_lab.rewards.data_rewards import PreferenceScorer
 from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.options import HFSampling

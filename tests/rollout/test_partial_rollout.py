@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.randomness import uniforms
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 from tests.conftest import Finished, MakeConfig
@@ -50,7 +51,7 @@ ROUNDS = 5
 LIMIT = 10
 
 
-class Lengths(Generator):
+class Lengths(Generator, Reward):
     """Writes samples of given lengths, as far as it is asked to; the reward is the length."""
 
     def __init__(self, lengths: tuple[int, ...]) -> None:
@@ -82,7 +83,7 @@ class Lengths(Generator):
         versions = wrote if wrote[0] != wrote[-1] else ()
         return Sample((1,) * size, (-1.0,) * size, wrote[0], finish, "", versions)
 
-    def score(self, groups: tuple[Group, ...]) -> list[tuple[float, ...]]:
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         assert all(s.finish is not Finish.unfinished for g in groups for s in g.samples)
         return [tuple(float(len(s.tokens)) for s in g.samples) for g in groups]
 
@@ -94,7 +95,7 @@ def one_prompt(number: int) -> Chunk:
 
 def pipeline(writer: Lengths, staleness: int, tokens: int) -> Pipeline:
     mode = Mode("lagged", staleness, segment_tokens=tokens)
-    executor = InlineExecutor(lambda: RolloutWorker(writer, writer, is_model=True))  # type: ignore[arg-type]
+    executor = InlineExecutor(lambda: RolloutWorker(writer, writer, is_model=True))
     budget = StalenessBudget(staleness, 1, ROUNDS)
     return chunk_pipeline(executor, budget, one_prompt, 1, mode)
 
@@ -204,10 +205,10 @@ def prompts(number: int) -> Chunk:
 ROW = Example("row", "a", "b")
 
 
-class Counting:
+class Counting(Reward):
     """The reward is the length."""
 
-    def score(self, groups: tuple[Group, ...]) -> list[tuple[float, ...]]:
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         return [tuple(float(len(s.tokens)) for s in g.samples) for g in groups]
 
 
@@ -216,7 +217,7 @@ def real_worker() -> RolloutWorker:
     model, _ = load_policy(TINY, tokenizer, seed=9)
     sampling = HFSampling(temperature=2.0)
     made = HFGenerator(model, tokenizer, sampling, 12, functools.partial(uniforms, 5))
-    return RolloutWorker(made, Counting(), is_model=False)  # type: ignore[arg-type]
+    return RolloutWorker(made, Counting(), is_model=False)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from rlhf_lab.training.checkpoint_files import Snapshot, state_bytes
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Rollout, Span
 from rlhf_lab.types.samples import Finish, Group, Sample
 from tests.conftest import Finished, MakeConfig
@@ -810,7 +811,7 @@ def test_a_reward_that_is_no_number_stops_the_run_and_its_batch_is_kept(
 ) -> None:
     real = build.build_reward
 
-    class Spoiled:
+    class Spoiled(Reward):
         def __init__(self, scorer: Any) -> None:
             self._scorer = scorer
             self._calls = 0

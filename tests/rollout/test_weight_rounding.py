@@ -14,7 +14,6 @@ import torch
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys
 from rlhf_lab.experiment.build import build_generator
-from rlhf_lab.experiment.config import plain
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rollout.feeds import LatestWeights
@@ -27,8 +26,8 @@ from rlhf_lab.rollout.generators.hf import (
 from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
 from rlhf_lab.rollout.generators.pairs import PairsSampling
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
-from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import StopRequested, UserError
@@ -220,7 +219,5 @@ def test_stages_are_shared_by_runs_that_round_and_hashes_tell_them_apart(
 ) -> None:
     plainly, rounding = config_of(), config_of(INT8)
     assert ArtifactKeys(plainly).labels() == ArtifactKeys(rounding).labels()
-    assert config_hash(plain(plainly)) != config_hash(plain(rounding))
-    assert config_hash(plain(plainly)) == config_hash(
-        plain(config_of("generator.round_weights=none"))
-    )
+    assert content_of(plainly) != content_of(rounding)
+    assert content_of(plainly) == content_of(config_of("generator.round_weights=none"))

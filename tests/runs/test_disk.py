@@ -23,7 +23,7 @@ from rlhf_lab.cli.arguments import is_option
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.rewards.judge.cache import JudgeCache
+from rlhf_lab.rewards.judge.calls import JudgeCache
 from rlhf_lab.runs import disk
 from rlhf_lab.runs.atomic_folder import atomic_folder
 from rlhf_lab.runs.disk import disk_error, disk_error_text, follow_umask, save_file, umask, writing

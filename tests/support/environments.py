@@ -15,6 +15,7 @@ from rlhf_lab.rollout.generators.hf import HFGenerator, HFTurns
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.rollout.generators.writers import Rows, Talks
 from rlhf_lab.tasks.environment import Environment, Turn
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.rollouts import Chunk
@@ -87,7 +88,7 @@ class Echo:
 
 
 @dataclass(frozen=True)
-class Play:
+class Play(Task):
     """A task of any environment."""
 
     make: Callable[[], Environment]
@@ -96,6 +97,8 @@ class Play:
     max_observation_tokens: int = 8
     actions: Sequence[str] = ()
     name: str = "play"
+    max_prompt_tokens: int = 8
+    max_response_tokens: int = 24
 
     def examples(self, split: Split) -> list[Example]:
         return [Example("row/0", "ab", "cd")]

@@ -31,6 +31,7 @@ from rlhf_lab.training import checkpoint_files
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import Generator, WeightFeed
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
@@ -271,10 +272,10 @@ class Obedient(Generator):
         return (Group(chunk.prompts[0], (sample,)),)
 
 
-class Fair:
+class Fair(Reward):
     """Everything is worth one."""
 
-    def score(self, groups: tuple[Group, ...]) -> list[tuple[float, ...]]:
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         return [(1.0,) for _ in groups]
 
 
@@ -284,7 +285,7 @@ def hang_here() -> None:
 
 
 def obedient() -> RolloutWorker:
-    return RolloutWorker(Obedient(), Fair(), False)  # type: ignore[arg-type]
+    return RolloutWorker(Obedient(), Fair(), False)
 
 
 def no_worker() -> RolloutWorker:

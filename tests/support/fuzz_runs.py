@@ -62,8 +62,8 @@ MANIFEST: dict[str, Any] = {
     "state": "finished", "started": "2026-11-22T16:52:42+00:00", "run_id": "a",
     "command": "train", "primary_config": [], "overrides": ["debug=tiny", "mode=async"],
     "task": "arithmetic", "algo": "grpo", "correction": "none", "mode": "async",
-    "model": "nano_s", "config_hash": "db25", "content": "c1", "log": None,
-    "mode_settings": {"max_staleness": 1, "at_bound": "wait", "ahead": 1}, "identity": "bea9",
+    "model": "nano_s", "content": "c1", "changed": ["seed"], "log": None,
+    "mode_settings": {"max_staleness": 1, "at_bound": "wait", "ahead": 1},
     "accelerator": None, "settings": SETTINGS, "versions": {"python": "3.11.7", "peft": None},
     "code": "c0de" * 4, "git": {"commit": "cc6846f6", "is_dirty": True},
     "host": {"name": "there", "platform": "Linux", "cpu": "x", "cores": 2, "memory_bytes": 2**34},
@@ -245,8 +245,7 @@ def replayed(folder: Path) -> None:
 def resumed(folder: Path) -> None:
     """What is read before a run goes on; another checkpoint is taken where one is damaged."""
     overrides_to_resume(folder, [])
-    same = {"identity": MANIFEST["identity"]}
-    RunDirectory.resume(folder, same, "")
+    RunDirectory.resume(folder, {"changed": MANIFEST["changed"]}, "")
     refuse_occupied(folder)
     checkpoints = Checkpoints(folder / "checkpoints", CheckpointOptions(), RECORDS)
     found = checkpoints.newest(chunk, print)

@@ -8,7 +8,7 @@ from pathlib import Path
 from rlhf_lab.experiment.labelled_pairs import read_pairs
 from rlhf_lab.experiment.make_models import STRENGTH
 from rlhf_lab.experiment.prepare import METRICS
-from rlhf_lab.rewards.judge.cache import JudgeCache
+from rlhf_lab.rewards.judge.calls import JudgeCache
 from rlhf_lab.runs.atomic_folder import atomic_folder
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions

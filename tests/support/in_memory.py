@@ -15,7 +15,7 @@ from rlhf_lab.experiment.train import learn
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.weights import weights_digest
-from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
@@ -119,7 +119,7 @@ def run_in_memory(
 def result_of(config: Config) -> Result:
     """The result of a run, which is trained once a session for every resolved config."""
     parts = {f.name: plain(getattr(config, f.name)) for f in fields(config) if f.name != "output"}
-    key = config_hash(parts)
+    key = hash_of(parts)
     if key not in RESULTS:
         RESULTS[key] = run_in_memory(config)
     return RESULTS[key]

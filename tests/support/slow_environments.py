@@ -9,6 +9,7 @@ from typing import Any
 
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.tasks.environment import Turn
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Group
 from tests.support.environments import Play, player
 from tests.support.given_actions import Given, said
@@ -34,7 +35,7 @@ class Slow:
         return Turn("1", 0.5, is_done=self.number == 2)
 
 
-class Fair:
+class Fair(Reward):
     """Everything is worth one."""
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:

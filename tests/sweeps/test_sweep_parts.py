@@ -103,7 +103,7 @@ def test_quoted_values_are_read_back_as_they_were(value: str) -> None:
     assert override.value() == value
 
 
-def sweep_of(*names: str, base: str = "b", content: str = "c") -> SweepRecord:
+def sweep_of(*names: str, base: str = "2:b", content: str = "c") -> SweepRecord:
     jobs = {name: f"{content}-{name}" for name in names}
     return SweepRecord("train", "question", ("a=1",), {"seed": names}, base, "code", jobs, jobs)
 
@@ -114,15 +114,18 @@ def test_a_folder_is_for_one_question(tmp_path: Path) -> None:
     assert sorted(read_record(tmp_path)["jobs"]) == ["1", "2"], "a part leaves the whole"
     for other, reason in (
         (sweep_of("1", content="d"), "'1' has other settings"),
-        (sweep_of("1", base="e"), "with other shared settings"),
+        (sweep_of("1", base="2:e"), "with other shared settings"),
         (sweep_of("1", "3"), "without '3'"),
     ):
         with pytest.raises(UserError, match=reason):
             check_record(tmp_path, other, may_extend=False)
     with pytest.raises(UserError, match="holds an older sweep"):
-        write_record(tmp_path, sweep_of("3", base="e"), may_extend=True)
+        write_record(tmp_path, sweep_of("3", base="2:e"), may_extend=True)
     write_record(tmp_path, sweep_of("3"), may_extend=True)
     assert sorted(read_record(tmp_path)["folders"]) == ["1", "2", "3"]
+    by_another_rule = json.loads((tmp_path / "sweep.json").read_text()) | {"base": "b"}
+    (tmp_path / "sweep.json").write_text(json.dumps(by_another_rule))
+    check_record(tmp_path, sweep_of("1", content="d"), may_extend=False)
     (tmp_path / "sweep.json").write_text("{")
     with pytest.raises(UserError, match=r"sweep\.json: it is not JSON .* move"):
         read_record(tmp_path)

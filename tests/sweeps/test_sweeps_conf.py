@@ -26,7 +26,7 @@ from rlhf_lab.algos.vocabulary_kl import Direction
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config, plain, typed
 from rlhf_lab.experiment.registry import conf_folder
-from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.sweeps.grid import SEEDS as ALL_SEEDS
 from tests.support.composed import divided, merged
 from tests.support.variants import names, variants
@@ -173,7 +173,7 @@ def test_a_condition_is_a_run_that_nothing_refuses(
     configs = conditions(Sweep(name))
     for config in configs:
         check(config)
-    assert len({config_hash(plain(config)) for config in configs}) == len(configs)
+    assert len({hash_of(plain(config)) for config in configs}) == len(configs)
 
 
 @pytest.mark.parametrize("name", NAMES)

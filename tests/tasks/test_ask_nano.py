@@ -7,9 +7,7 @@ import random
 
 import pytest
 
-from rlhf_lab.tasks.ask_nano import AskNano, question_tokenizer
-from rlhf_lab.tasks.ask_nano_world import MINOR, UNSTATED
-from rlhf_lab.tasks.environment import Episodic
+from rlhf_lab.tasks.ask_nano import MINOR, UNSTATED, AskNano, question_tokenizer
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
 from rlhf_lab.tasks.tldr_nano_world import CORE, SENTENCES, SLOTS, render_summary, split_of
 from rlhf_lab.types.errors import UserError
@@ -29,8 +27,8 @@ def stated_values(text: str) -> dict[str, str]:
 
 
 def test_it_is_a_task_of_episodes() -> None:
-    task: Episodic = AskNano()
-    assert isinstance(task, Episodic)
+    task = AskNano()
+    assert task.is_episodic
     assert (task.max_turns, task.max_turn_tokens, task.max_observation_tokens) == (6, 24, 10)
 
 

@@ -18,17 +18,26 @@ from rlhf_lab.experiment.data_tables import share
 from rlhf_lab.experiment.labelled_pairs import read_pairs
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import DataOptions, Limits, SplitAudit, audit_split
-from rlhf_lab.tasks.fingerprints import ngrams, normalised, words
+from rlhf_lab.tasks.audit import (
+    DataOptions,
+    Lengths,
+    Limits,
+    Overlap,
+    SplitAudit,
+    audit_split,
+    ngrams,
+    normalised,
+    overlap,
+    words,
+)
 from rlhf_lab.tasks.gsm8k import Gsm8k
-from rlhf_lab.tasks.lengths import Lengths
-from rlhf_lab.tasks.overlap import Overlap, overlap
 from rlhf_lab.tasks.prompts import never_shorter
 from rlhf_lab.tasks.tldr import Tldr
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.stages.relabel import ordered, write_relabelled
 from rlhf_lab.training.stages.reward_model import accuracy
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Group, Split
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS, call
@@ -316,7 +325,7 @@ def test_what_the_real_gsm8k_holds() -> None:
     assert (shared.num, shared.num_equal, shared.total) == (3, 0, 1319)
 
 
-class Table:
+class Table(Reward):
     """A judge that knows its scores by the text."""
 
     def __init__(self, scores: dict[str, float]) -> None:

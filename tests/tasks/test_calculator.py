@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlhf_lab.tasks.calculator import (
+from rlhf_lab.tasks.gsm8k_tool import (
     DECIMALS,
     ERROR,
     MAX_BITS,

@@ -19,15 +19,13 @@ from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.labelled_pairs import PackedPairs
 from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
 from rlhf_lab.tasks.no_robots import NoRobots
 from rlhf_lab.tasks.own_prompts import OwnPrompts
-from rlhf_lab.tasks.pair_forms import PairColumns, PromptForm
 from rlhf_lab.tasks.pair_sources import given_pairs, pair_examples
-from rlhf_lab.tasks.pairs import with_tokens
+from rlhf_lab.tasks.pairs import PairColumns, PromptForm, with_tokens
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.rollouts import Chunk
@@ -277,7 +275,7 @@ def test_the_digest_of_pairs_is_that_of_their_rows_together(tmp_path: Path) -> N
     rows = [of_texts(n) | {"chosen_gold": n / 3, "rejected_gold": -1} for n in range(5)]
     pairs = given_pairs(str(write(tmp_path / "set.jsonl", rows)), 2, "labels.path")
     parts = [("train", rows[:3]), ("held_out", rows[3:])]
-    assert pairs.digest == config_hash({"parts": parts})
+    assert pairs.digest == hash_of({"parts": parts})
 
 
 def test_a_split_is_held_out_under_its_usual_name_or_else_the_end(tmp_path: Path) -> None:
@@ -443,7 +441,7 @@ def test_a_model_without_a_chat_template_is_refused_for_chats_with_what_to_pass(
             refuse()
     row = given_pairs(str(path), 4, "labels.path").train[0]
     with pytest.raises(UserError, match=r"no chat template.*task\.chat_template="):
-        with_tokens(row, byte_tokenizer(), chat.form_of(chats.task))
+        with_tokens(row, byte_tokenizer(), chats.task.chat_form)
     texts = replace(chats, task=replace(chats.task, template="{prompt}\n"))
     stream = build_rollout_prompts(texts, str(path), byte_tokenizer())
     assert byte_tokenizer().decode(stream[0].tokens).startswith("Name ")

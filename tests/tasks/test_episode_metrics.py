@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlhf_lab.tasks.episode_metrics import episode_metrics, transcript, turns_of
+from rlhf_lab.tasks.environment import episode_metrics, transcript, turns_of
 from rlhf_lab.types.samples import Episode, Finish, Sample
 
 PLAIN = Sample((5, 1), (-1.0, -1.0), 0, Finish.eos, "an answer ")

@@ -177,7 +177,7 @@ def test_threads_can_judge() -> None:
 def test_a_missing_math_verify_is_named_with_its_extra(
     config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     check(config_of("task=gsm8k"))
     with pytest.raises(UserError, match=r"task.verify=math_verify needs .*'rlhf-lab\[math\]'"):
         check(config_of("task=gsm8k", "task.verify=math_verify"))

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
-from rlhf_lab.tasks.calculator import MAX_DIGITS
-from rlhf_lab.tasks.environment import Episodic, Turn
+from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify
-from rlhf_lab.tasks.gsm8k_tool import Gsm8kTool, actions_of
+from rlhf_lab.tasks.gsm8k_tool import MAX_DIGITS, Gsm8kTool, actions_of
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
 from tests.support.turns import turns_of
@@ -41,8 +40,8 @@ def called(result: str, errors: int = 0, cost: float = 0.0) -> Turn:
 
 
 def test_it_is_a_task_of_episodes() -> None:
-    task: Episodic = Gsm8kTool()
-    assert isinstance(task, Episodic) and not isinstance(Gsm8k(), Episodic)
+    task = Gsm8kTool()
+    assert task.is_episodic and not Gsm8k().is_episodic
     assert (task.max_turns, task.max_turn_tokens, task.max_observation_tokens) == (10, 256, 40)
     assert task.max_observation_tokens >= MAX_DIGITS
 

@@ -200,7 +200,7 @@ def test_drawings_are_asked_for_by_their_option() -> None:
 def test_a_missing_package_is_named_with_its_extra(
     config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"task=gymnasium needs .*'rlhf-lab\[gymnasium\]'"):
         check(config_of("task=gymnasium"))
 

@@ -12,10 +12,15 @@ import pytest
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import typed
-from rlhf_lab.tasks.constraints.ifbench_checks import IFBENCH, SIMPLE
-from rlhf_lab.tasks.constraints.ifeval_checks import IFEVAL
-from rlhf_lab.tasks.constraints.published import CHECKS, MISSING, published_constraint
-from rlhf_lab.tasks.constraints.scoring import Score
+from rlhf_lab.tasks.constraints.constraint_types import Score
+from rlhf_lab.tasks.constraints.published import (
+    CHECKS,
+    IFBENCH,
+    IFEVAL,
+    MISSING,
+    SIMPLE,
+    published_constraint,
+)
 from rlhf_lab.tasks.ifeval import IFEval, Unchecked
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Split

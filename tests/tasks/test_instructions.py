@@ -12,9 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.experiment.registry import conf_folder
-from rlhf_lab.tasks.constraints.catalogue import HELD_OUT, TYPES, Types, types_of
-from rlhf_lab.tasks.constraints.compose import with_params, write_reference
-from rlhf_lab.tasks.constraints.constraint_types import Constraint, conflict
+from rlhf_lab.tasks.constraints.compose import (
+    HELD_OUT,
+    TYPES,
+    Types,
+    types_of,
+    with_params,
+    write_reference,
+)
+from rlhf_lab.tasks.constraints.constraint_types import (
+    Constraint,
+    Score,
+    Scoring,
+    conflict,
+    loosened,
+    score,
+)
 from rlhf_lab.tasks.constraints.lexicon import (
     ANGLES,
     CLOSING_PHRASES,
@@ -26,7 +39,6 @@ from rlhf_lab.tasks.constraints.lexicon import (
     READERS,
     TOPICS,
 )
-from rlhf_lab.tasks.constraints.scoring import Score, Scoring, loosened, score
 from rlhf_lab.tasks.constraints.text import heads, paragraphs, sentences, words
 from rlhf_lab.tasks.instructions import Instructions, split_of
 from rlhf_lab.types.errors import UserError

@@ -21,7 +21,7 @@ from rlhf_lab.experiment.checks import check, require_readable_splits
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.prompt_lengths import require_fit
 from rlhf_lab.models.causal_lm import save_policy
-from rlhf_lab.rewards.encoding import as_text
+from rlhf_lab.rewards.model import as_text
 from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks import chat

@@ -161,7 +161,7 @@ def test_a_seed_in_the_settings_is_refused() -> None:
 def test_a_missing_package_is_named_with_its_extra(
     config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"task=openenv needs .*'rlhf-lab\[openenv\]'"):
         check(config_of("task=openenv"))
 

@@ -17,10 +17,8 @@ from rlhf_lab.experiment.build_prompts import prompt_renderer
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
 from rlhf_lab.tasks.hub import read_hub
-from rlhf_lab.tasks.own_prompts import OwnPrompts, SplitBy
+from rlhf_lab.tasks.own_prompts import Hashing, OwnPrompts, SplitBy
 from rlhf_lab.tasks.prompt_columns import Columns
-from rlhf_lab.tasks.protocols import Explained, Referencing
-from rlhf_lab.tasks.row_splits import Hashing
 from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
@@ -281,7 +279,6 @@ def test_its_content_changes_with_its_files(tmp_path: Path) -> None:
 
 def test_what_a_task_knows_of_itself() -> None:
     task = OwnPrompts(prompt="p", reference="p", hidden=["p", "h"])
-    assert isinstance(task, Explained) and isinstance(task, Referencing)
     assert task.uses() == {"p": "prompt, reference, hidden", "h": "hidden"}
     assert task.has_references and not OwnPrompts().has_references
 
@@ -289,7 +286,7 @@ def test_what_a_task_knows_of_itself() -> None:
 def test_a_hub_set_that_is_not_there_names_the_columns_it_must_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"file with the fields messages>"):
         read_hub("me/chats", {"split": "train"}, RequiredFields((), columns=("messages",)))
 
@@ -309,7 +306,7 @@ def test_a_plain_prompt_is_a_chat_where_the_tokenizer_has_a_template() -> None:
     asked = replace(plain, messages=(("user", "w1 w2"),))
     instruct, base = tokenizer(), tokenizer(template="")
     for value, is_chat in (("auto", True), ("True", False), ("false", False)):
-        form = chat.form_of(OwnPrompts(path="x.jsonl", chat=value))
+        form = OwnPrompts(path="x.jsonl", chat=value).chat_form
         seen = asked if is_chat else plain
         assert chat.encode(instruct, form, plain) == chat.encode(instruct, chat.OWN_FORM, seen)
         assert chat.answer_tokens(instruct, form, plain, "w3") == chat.answer_tokens(
@@ -319,6 +316,6 @@ def test_a_plain_prompt_is_a_chat_where_the_tokenizer_has_a_template() -> None:
     # With true the rows themselves are chats, and a template of texts excludes both.
     columns = {value: OwnPrompts(path="x.jsonl", chat=value).columns for value in chat.CHAT}
     assert [columns[value].is_chat for value in chat.CHAT] == [False, True, False]
-    assert not chat.form_of(OwnPrompts(path="x.jsonl", template="Q: {prompt}")).takes_plain
+    assert not OwnPrompts(path="x.jsonl", template="Q: {prompt}").chat_form.takes_plain
     with pytest.raises(UserError, match=r"task\.chat=maybe"):
         OwnPrompts(path="x.jsonl", chat="maybe")

@@ -10,9 +10,8 @@ import pytest
 
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.pair_forms import PairColumns
 from rlhf_lab.tasks.pair_sources import given_pairs
-from rlhf_lab.tasks.pairs import with_tokens
+from rlhf_lab.tasks.pairs import PairColumns, with_tokens
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.stages.pair_lengths import cut_pair
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions

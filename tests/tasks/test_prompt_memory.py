@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from rlhf_lab.tasks.prompt_memory import RememberedPrompts
-from rlhf_lab.tasks.prompt_selection import EveryPrompt
-from rlhf_lab.tasks.prompts import PromptStream
+from rlhf_lab.tasks.prompts import EveryPrompt, PromptStream
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.prompt_options import PromptChoice

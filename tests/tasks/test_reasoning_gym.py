@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from rlhf_lab.experiment.checks import check, require_readable_splits, warnings
-from rlhf_lab.rewards.rule import RuleScorer
+from rlhf_lab.rewards.data_rewards import RuleScorer
 from rlhf_lab.tasks import reasoning_gym as module
+from rlhf_lab.tasks.optional_packages import MOST_ROWS
 from rlhf_lab.tasks.prompts import PromptStream
 from rlhf_lab.tasks.reasoning_gym import ReasoningGym, answer_of
-from rlhf_lab.tasks.split_seeds import MOST_ROWS
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Sample, Split
 from tests.conftest import MakeConfig
@@ -149,7 +149,7 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 def test_a_missing_package_is_named_with_its_extra(
     config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"task=reasoning_gym needs .*'rlhf-lab\[reasoning\]'"):
         check(config_of("task=reasoning_gym"))
 

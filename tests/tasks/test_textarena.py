@@ -12,7 +12,7 @@ import pytest
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.checks_episodes import require_working_environment
-from rlhf_lab.tasks.environment import Episodic, Turn
+from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.tasks.textarena import TextArena
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
@@ -228,7 +228,7 @@ def test_a_game_that_is_over_at_its_reset_is_refused_with_its_row(
 @needs_package
 def test_settings_of_the_game_come_as_json(config_of: MakeConfig) -> None:
     config = config_of("task=textarena", 'task.config="{\\"max_number\\": 7}"')
-    assert isinstance(config.task, TextArena) and isinstance(config.task, Episodic)
+    assert isinstance(config.task, TextArena) and config.task.is_episodic
     check(config)
     require_working_environment(config)
     assert "between 1 and 7" in config.task.examples(Split.train)[0].prompt
@@ -291,7 +291,7 @@ def test_there_are_no_demonstrations() -> None:
 def test_a_missing_package_is_named_with_its_extra(
     config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"task=textarena needs .*'rlhf-lab\[textarena\]'"):
         check(config_of("task=textarena"))
 

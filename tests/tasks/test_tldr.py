@@ -18,7 +18,6 @@ from transformers import PreTrainedTokenizerFast
 from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.models.causal_lm import with_padding
 from rlhf_lab.tasks.prompts import PromptStream
-from rlhf_lab.tasks.protocols import Shortening
 from rlhf_lab.tasks.references import reference_sample
 from rlhf_lab.tasks.tldr import RowKind, Tldr
 from rlhf_lab.types.errors import UserError
@@ -101,7 +100,6 @@ def shortened(task: Tldr, limit: int, encode: Any) -> str:
 
 def test_a_post_is_cut_at_its_last_newline_until_the_query_fits(tmp_path: Path) -> None:
     task = raw_task(write(tmp_path / "rows.jsonl", [RAW]))
-    assert isinstance(task, Shortening)
     # SUBREDDIT: r/cats TITLE: My cat POST: TL;DR: are 7 words.
     assert "POST: one\ntwo\nthree\n\nTL;DR:" in shortened(task, 10, words)
     assert "POST: one\ntwo\n\nTL;DR:" in shortened(task, 9, words)
@@ -181,7 +179,7 @@ def test_no_rows_no_file_and_no_pyarrow_say_what_to_do(
     with pytest.raises(UserError, match=r"empty.jsonl is empty"):
         Tldr(path=f"{tmp_path}/empty.jsonl").examples(Split.train)
     (tmp_path / "some.parquet").write_bytes(b"PAR1")
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"some.parquet needs the package pyarrow.*rlhf-lab\[hub\]"):
         Tldr(path=f"{tmp_path}/some.parquet").examples(Split.train)
     with pytest.raises(UserError, match=r"hub dataset needs the package datasets.*-lab\[hub\]"):

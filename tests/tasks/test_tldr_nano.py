@@ -10,13 +10,14 @@ import pytest
 
 from rlhf_lab.tasks import tldr_nano
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
-from rlhf_lab.tasks.tldr_nano_judge import fluency, score
 from rlhf_lab.tasks.tldr_nano_world import (
     CORE,
     MAX_PROMPT,
     MAX_RESPONSE,
     SLOTS,
+    fluency,
     render_summary,
+    score,
     split_of,
     vocabulary,
 )

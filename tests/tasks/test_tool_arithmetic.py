@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from rlhf_lab.tasks.arithmetic import OPERATIONS, Arithmetic, character_tokenizer, split_of
-from rlhf_lab.tasks.environment import Episodic, Turn
+from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.tasks.tool_arithmetic import ToolArithmetic, calculate, calls_of, tool_tokenizer
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
@@ -27,8 +27,8 @@ TASKS = [
 
 
 def test_it_is_a_task_of_episodes() -> None:
-    task: Episodic = ToolArithmetic()
-    assert isinstance(task, Episodic)
+    task = ToolArithmetic()
+    assert task.is_episodic
     assert (task.max_turns, task.max_turn_tokens, task.max_observation_tokens) == (4, 12, 12)
 
 

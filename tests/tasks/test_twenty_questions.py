@@ -8,9 +8,8 @@ from itertools import pairwise
 import pytest
 
 from rlhf_lab.tasks.arithmetic import character_tokenizer, split_of
-from rlhf_lab.tasks.environment import Episodic, Turn
-from rlhf_lab.tasks.twenty_questions import TwentyQuestions, question_tokenizer
-from rlhf_lab.tasks.twenty_questions_world import Player, num_items
+from rlhf_lab.tasks.environment import Turn
+from rlhf_lab.tasks.twenty_questions import Player, TwentyQuestions, num_items, question_tokenizer
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
 from tests.support.turns import turns_of
@@ -34,8 +33,8 @@ def answered(reward: float) -> Turn:
 
 
 def test_it_is_a_task_of_episodes() -> None:
-    task: Episodic = TwentyQuestions()
-    assert isinstance(task, Episodic)
+    task = TwentyQuestions()
+    assert task.is_episodic
     assert (task.max_turns, task.max_turn_tokens, task.max_observation_tokens) == (20, 3, 1)
 
 

@@ -16,8 +16,8 @@ import pytest
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.tasks import verifiers as module
 from rlhf_lab.tasks.environment import Turn
-from rlhf_lab.tasks.exchange import Exchange
 from rlhf_lab.tasks.verifiers import Verifiers
+from rlhf_lab.tasks.verifiers_agent import Exchange
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
 from tests.conftest import MakeConfig
@@ -247,7 +247,7 @@ def test_an_environment_that_ends_without_a_turn_is_refused_with_its_row(
 def test_a_missing_package_is_named_with_its_extra(
     config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"task=verifiers needs .*'rlhf-lab\[verifiers\]'"):
         check(config_of("task=verifiers", "task.env_id=quiz"))
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.algos.corrections.m2po import M2PO
+from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.experiment import checks
 from rlhf_lab.models.agreement import is_splittable
 from rlhf_lab.models.batching import collate
@@ -354,7 +355,7 @@ def test_a_shortage_of_memory_names_the_phase_and_what_to_lower(
     with pytest.raises(
         OutOfMemory, match=r"in the update .*: lower engine\.micro_rows=8.*logit_to"
     ):
-        here.update(batch, ALGOS["online_dpo"], None, 1e-3)  # type: ignore[arg-type]
+        here.update(batch, ALGOS["online_dpo"], NoCorrection(), 1e-3)
     monkeypatch.setattr(here._backend, "reference", exhausted)
     with pytest.raises(OutOfMemory, match="in the log-probs of the reference"):
         here.reference_logp(batch)
@@ -385,7 +386,7 @@ def test_what_an_engine_cannot_do_is_refused(
 def test_deepspeed_is_asked_for_by_name_where_it_is_missing(
     config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlhf_lab.tasks.extras.find_spec", lambda module: None)
+    monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda module: None)
     with pytest.raises(
         UserError, match=r"pip install 'rlhf-lab\[deepspeed\]', or pass engine=fsdp"
     ):

@@ -19,7 +19,7 @@ from rlhf_lab.algos.vocabulary_kl import Direction
 from rlhf_lab.models.batching import collate, rewards_of, token_weights
 from rlhf_lab.models.value_model import value_model_like
 from rlhf_lab.models.weights import load_weights
-from rlhf_lab.rewards.environment import EnvironmentScorer
+from rlhf_lab.rewards.data_rewards import EnvironmentScorer
 from rlhf_lab.training.engines import microbatches
 from rlhf_lab.training.engines.options import EngineOptions, SingleEngineOptions
 from rlhf_lab.training.round_rows import count_tokens

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.experiment.algorithm_probes import reads_reference
 from rlhf_lab.experiment.build import build_generator
 from rlhf_lab.experiment.build_engine import build_engine, build_value_model
 from rlhf_lab.experiment.build_prompts import build_prompts
@@ -265,10 +264,10 @@ def test_the_coefficient_follows_its_target(make_config: MakeConfig) -> None:
         (("algo=copg",), True),
     ],
 )
-def test_algorithms_say_themselves_whether_they_read_the_reference(
+def test_an_algorithm_declares_the_reference_where_it_reads_it(
     make_config: MakeConfig, options: tuple[str, ...], expected: bool
 ) -> None:
-    assert reads_reference(make_config(*options).algo) is expected
+    assert make_config(*options).algo.needs.reference is expected
 
 
 def test_a_reference_that_only_metrics_ask_is_read_for_some_groups(make_config: MakeConfig) -> None:

@@ -11,14 +11,10 @@ import torch
 
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.experiment import checks
-from rlhf_lab.experiment.config import plain
 from rlhf_lab.experiment.derived import precision
 from rlhf_lab.models.devices import tensor_float
 from rlhf_lab.models.weights import with_parameters_in
 from rlhf_lab.rollout.generators.options import HFSampling
-from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
-from rlhf_lab.runs.folder import config_hash
-from rlhf_lab.runs.former_names import as_first_recorded
 from rlhf_lab.training.engines import tensors
 from rlhf_lab.training.engines.options import (
     TOKENS_ON_GPU,
@@ -116,7 +112,7 @@ def test_a_frozen_reference_in_half_the_memory_has_the_bits_of_the_policy() -> N
     low = engine(LOW, "online_dpo")
     batch = batch_of(low, "online_dpo", 0)
     assert torch.equal(batch.reference_logp_BT, low.logp(batch, low.weights(0)))
-    kinds = {parameter.dtype for parameter in low._backend._reference.parameters()}  # type: ignore[attr-defined]
+    kinds = {parameter.dtype for parameter in low._backend._reference_networks.parameters()}  # type: ignore[attr-defined]
     assert kinds == {torch.bfloat16, torch.float32}
 
 
@@ -139,7 +135,7 @@ def test_adapters_are_float32_above_frozen_weights(
     frozen = {name: tensor.clone() for name, tensor in adapted.weights(0).state.items()}
     done = updates(adapted, algo, [0, 1])
     assert all(torch.isfinite(torch.tensor(losses(done))))
-    trained = adapted._backend._tensors.trained  # type: ignore[attr-defined]
+    trained = adapted._backend.trained  # type: ignore[attr-defined]
     assert {parameter.dtype for parameter in trained.values()} == {torch.float32}
     after = adapted.weights(2).state
     assert {tensor.dtype for tensor in after.values()} == {own}
@@ -234,20 +230,6 @@ def test_the_generators_copy_changes_its_type_and_keeps_its_buffers() -> None:
     half = with_parameters_in(model, torch.bfloat16)
     assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
     assert all(torch.equal(buffer, buffers[name]) for name, buffer in half.named_buffers())
-
-
-def test_hashes_are_those_of_the_former_defaults_on_a_cpu(make_config: MakeConfig) -> None:
-    def hashed(*overrides: str) -> str:
-        return config_hash(plain(make_config(*overrides)))
-
-    former = hashed("engine.dtype=float32", "engine.micro_tokens=0")
-    assert hashed() == hashed("generator.dtype=auto", "engine.tf32=false") == former
-    for other in ("engine.dtype=bfloat16", "engine.micro_tokens=9", "generator.dtype=bfloat16"):
-        assert hashed(other) != former
-    assert hashed("engine.device=cuda") != hashed("engine.device=cuda", "engine.dtype=float32")
-    vllm = plain(VLLMSampling())
-    assert "dtype" in as_first_recorded({"generator": vllm})["generator"]
-    assert "dtype" not in as_first_recorded({"generator": plain(HFSampling())})["generator"]
 
 
 def test_a_manifest_tells_device_and_type(

@@ -9,7 +9,6 @@ import torch
 
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.algos.rloo import RLOO
-from rlhf_lab.experiment.algorithm_probes import credits_reward_scale
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.registry import classes
 from rlhf_lab.training.return_scaling import ReturnRange
@@ -57,9 +56,9 @@ def test_small_returns_are_not_enlarged_and_returns_of_ppo_are_its_targets() -> 
 @pytest.mark.parametrize("name", classes("algo"))
 def test_only_credit_that_grows_with_rewards_is_scaled(name: str) -> None:
     algo = classes("algo")[name]()
-    assert credits_reward_scale(algo) == (name not in STANDARDISING)
+    assert algo.needs.scales_with_reward == (name not in STANDARDISING)
     if hasattr(algo, "whiten_advantages"):
-        assert credits_reward_scale(replace(algo, whiten_advantages=False))
+        assert replace(algo, whiten_advantages=False).needs.scales_with_reward
 
 
 def test_scaling_of_standardised_credit_is_refused(make_config: MakeConfig) -> None:

@@ -27,10 +27,9 @@ from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model, reward_model_from
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rewards.build import RewardContext, build_scorer
-from rlhf_lab.rewards.ensemble import EnsembleReward
 from rlhf_lab.rewards.model import row_scores
-from rlhf_lab.rewards.model_options import ModelReward
+from rlhf_lab.rewards.model_options import EnsembleReward, ModelReward
+from rlhf_lab.rewards.options import RewardContext, build_scorer
 from rlhf_lab.rewards.steps_options import StepsReward
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import swap_sides

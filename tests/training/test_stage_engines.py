@@ -21,7 +21,7 @@ from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from
 from rlhf_lab.models.without_weights import with_parameters, without_weights
 from rlhf_lab.rewards.model import last_token_scores
-from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.scored_rows import (
@@ -140,7 +140,7 @@ def test_a_key_names_the_engine_only_where_it_decides_bits(make_config: MakeConf
     assert "by_engine" not in keys[0]
     assert "on_device" not in keys[0]
     assert "micro_rows" not in keys[0]["options"]
-    assert config_hash(keys[0]) == config_hash(keys[1]) != config_hash(keys[2])
+    assert hash_of(keys[0]) == hash_of(keys[1]) != hash_of(keys[2])
     # A run finds its own artifacts wherever it is read.
     assert settings_hash(keys[0]) == settings_hash(keys[2])
     assert engine_key(parts, parts.sft)["by_engine"]["micro_rows"] == 8

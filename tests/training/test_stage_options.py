@@ -15,7 +15,6 @@ from rlhf_lab.experiment.config import plain, typed
 from rlhf_lab.experiment.make_models import sft_prompts
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.registry import option_files
-from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.chat import answer_tokens
 from rlhf_lab.tasks.references import reference_form
@@ -111,26 +110,6 @@ def test_pretrained_models_never_get_the_rates_of_random_weights() -> None:
     keys = ArtifactKeys(config)
     assert keys.sft(config.model)["options"]["lr"] == 1e-5
     assert keys._trained(keys._reward_model)["options"]["lr"] == 1e-5
-
-
-def test_the_hashes_of_random_weights_are_those_of_before(make_config: MakeConfig) -> None:
-    before = make_config("sft.lr=3e-3", "reward_model.lr=1e-3")
-    assert config_hash(plain(make_config())) == config_hash(plain(before))
-    of_before = {"batch", "epochs", "loss_on", "lr", "part", "steps", "threads"}
-    key = ArtifactKeys(before).sft(before.model)["options"]
-    assert set(key) == of_before - {"epochs"}
-    assert make_config("sft.eps=1e-5").sft.eps == 1e-5
-    other = make_config("sft.eps=1e-5")
-    assert ArtifactKeys(other).sft(other.model)["options"]["eps"] == 1e-5
-
-
-def test_a_proxy_that_is_pretrained_has_another_hash_than_with_the_former_rate() -> None:
-    options = ("task=tldr", "model@proxy=pythia_410m")
-    present, former = (
-        config_hash(plain(typed(composed(*options, *more))))
-        for more in ((), ("reward_model.lr=1e-3",))
-    )
-    assert present != former
 
 
 def test_rates_by_hand() -> None:

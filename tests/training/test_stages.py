@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from rlhf_lab.evaluation.measures.intervals import wilson
+from rlhf_lab.evaluation.measures import wilson
 from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.build import build_evaluator
 from rlhf_lab.experiment.build_prompts import build_prompts
@@ -28,19 +29,20 @@ from rlhf_lab.training.stages.labels import LabelOptions, Noise, prefers_first, 
 from rlhf_lab.training.stages.sft import counted
 from rlhf_lab.training.stages.sft_options import LossOn
 from rlhf_lab.types.data import Weights
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group, Split
 from tests.conftest import MakeConfig
 from tests.support.examples import call, group
 from tests.support.survival import exact_rows
 
 
-class Judge:
+class Judge(Reward):
     """Scores by a table."""
 
     def __init__(self, scores: list[tuple[float, ...]]) -> None:
         self._scores = scores
 
-    def score(self, groups: list[Group]) -> list[tuple[float, ...]]:
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         return self._scores
 
 
@@ -48,7 +50,7 @@ def test_labels_put_the_better_first_and_leave_ties_out(tmp_path: Path) -> None:
     groups = [group(i, [[-1.0], [-1.0, -2.0]], []) for i in range(4)]
     judge = Judge([(1.0, 2.0), (0.5, 0.5), (3.0, -1.0), ()])
     path = tmp_path / "labels.jsonl"
-    measured = write_labels(path, groups, judge, LabelOptions(), seed=1)  # type: ignore[arg-type]
+    measured = write_labels(path, groups, judge, LabelOptions(), seed=1)
     rows = read_pairs(path)
     assert measured == {"ties": pytest.approx(1 / 3), "flipped": 0.0, "unscored": 0.25}
     assert [(row["uid"], row["chosen_gold"], row["rejected_gold"]) for row in rows] == [
@@ -62,7 +64,7 @@ def test_labels_put_the_better_first_and_leave_ties_out(tmp_path: Path) -> None:
 def test_labels_that_the_judge_cannot_give_are_no_labels(tmp_path: Path) -> None:
     groups = [group(0, [[-1.0], [-1.0]], [])]
     with pytest.raises(RuntimeError, match="could score none of 1 pairs"):
-        write_labels(tmp_path / "x", groups, Judge([()]), LabelOptions(), 1)  # type: ignore[arg-type]
+        write_labels(tmp_path / "x", groups, Judge([()]), LabelOptions(), 1)
 
 
 def test_noise_chooses_by_bradley_terry_odds_keyed_by_the_prompt() -> None:

@@ -18,9 +18,9 @@ from rlhf_lab.models.causal_lm import load_policy, load_tokenizer
 from rlhf_lab.models.loading import load_tokenizer_of
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.sampling import GenerationSettings, saved_generation
-from rlhf_lab.rewards.build import RewardContext, build_scorer
-from rlhf_lab.rewards.encoding import as_text, steps_as_text
 from rlhf_lab.rewards.function import FunctionReward
+from rlhf_lab.rewards.model import as_text, steps_as_text
+from rlhf_lab.rewards.options import RewardContext, build_scorer
 from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.rollout.generators.pairs import PairsGenerator

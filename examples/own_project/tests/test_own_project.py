@@ -16,7 +16,7 @@ from own_project.generator import Antithetic
 from own_project.reward import places
 from own_project.task import Sorting
 
-from rlhf_lab.experiment.algorithm_probes import artificial_group, reads_reference
+from rlhf_lab.algos.declared import seen_by_algorithm
 from rlhf_lab.experiment.own_parts import own_class
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.rollout.generators.options import Lengths
@@ -24,7 +24,7 @@ from rlhf_lab.training.engines.single import SingleBackend
 from rlhf_lab.types.data import PolicyOutput, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.rollouts import Chunk
-from rlhf_lab.types.samples import Example, Finish, Prompt, Split
+from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 
 PART_NAMES = [(group, name) for group, parts in PARTS.items() for name in parts]
 
@@ -43,8 +43,10 @@ def test_rlhf_lab_finds_the_installed_table() -> None:
 def gradient(algo: LowBaseline, size: int = 4, parts: int = 1) -> torch.Tensor:
     """The gradient of the loss by log-probs, on samples of one token with the rewards 0, 1, 2 ...;
     parts: how many micro-batches it is summed over."""
-    groups = [artificial_group(size)]
-    batch = collate(groups, 0)
+    samples = (Sample((0,), (-1.0,), 0, Finish.eos, ""),) * size
+    groups = [Group(Prompt(0, (0,), Example("", "", "")), samples, tuple(map(float, range(size))))]
+    # As in a run, reading what the algorithm's `needs` do not declare is an error.
+    batch = seen_by_algorithm(collate(groups, 0), algo)
     credit = algo.credit(rewards_of(groups), batch)
     (whole,) = minibatches(batch, credit, algo.reduction, 1, torch.arange(1))
     logp_BT = (-0.9 * whole.mask_BT).requires_grad_()
@@ -66,10 +68,6 @@ def test_the_gradient_is_the_reward_less_the_shifted_mean() -> None:
 def test_micro_batches_sum_to_the_update() -> None:
     """What every loss must do: token weights sum to one over the update, not over a micro-batch."""
     assert torch.allclose(gradient(LowBaseline(), parts=1), gradient(LowBaseline(), parts=4))
-
-
-def test_it_needs_no_reference() -> None:
-    assert not reads_reference(LowBaseline())
 
 
 def test_rows_are_sorted_repeat_and_belong_to_one_split() -> None:

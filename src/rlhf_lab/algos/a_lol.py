@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.common import prompt_value_error
 from rlhf_lab.algos.leftover import Leftover
-from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput
+from rlhf_lab.types.data import Batch, LossOutput, Needs, PolicyOutput
 from rlhf_lab.types.errors import UserError
 
 
@@ -24,6 +24,10 @@ class ALoL(Leftover):
                 f"algo.value_rounds={self.value_rounds} with algo.value_baseline=false: no value "
                 "model is there to learn and freeze; pass algo.value_baseline=true"
             )
+
+    @property
+    def needs(self) -> Needs:
+        return replace(super().needs, value_rounds=self.value_rounds)
 
     def at_round(self, round_: int, num_rounds: int) -> ALoL:
         """The algorithm of a round, counted from 0: only values learn in the first `value_rounds`,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -9,13 +10,14 @@ from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import gae, lam_of_length, symexp, symlog, whitened
 from rlhf_lab.algos.common import keep_all, value_error
 from rlhf_lab.algos.hl_gauss import histogram_error
-from rlhf_lab.algos.kl import Penalised
+from rlhf_lab.algos.kl import KLPenalty
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import (
     Batch,
     Bins,
     Credit,
     LossOutput,
+    Metrics,
     Needs,
     Objective,
     PolicyOutput,
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ActorCritic(Penalised):
+class ActorCritic(KLPenalty):
     """Advantages from a value model, and a KL penalty, by default in each token's reward.
     Algorithms add the loss of the policy (`surrogate`) and may change what an action is."""
 
@@ -121,18 +123,25 @@ class ActorCritic(Penalised):
             reference_every=int(self.reference_decay < 1),
             reference_decay=self.reference_decay,
             bins=self.bins,
+            reference=bool(self.kl_coef or self.kl_target),
+            scales_with_reward=not self.whiten_advantages,
+            lam=self.lam,
         )
 
-    def adapted(self, kl: float, num_samples: int) -> Self:
-        """The coefficient after a round that was kl nats a sequence from the reference."""
+    def state(self) -> dict[str, float]:
+        return {"kl_coef": self.kl_coef}
+
+    def with_state(self, state: Mapping[str, float]) -> Self:
+        return replace(self, kl_coef=state.get("kl_coef", self.kl_coef))
+
+    def adapted(self, metrics: Metrics, num_samples: int) -> Self:
+        """The coefficient after a round, by its KL to the reference in nats a sequence."""
         if not self.kl_target:
             return self
+        kl = metrics["kl/sampled_reference_k1"]
         error = min(0.2, max(-0.2, kl / self.kl_target - 1))
         step = error * min(1.0, num_samples / self.kl_horizon)
-        return self.with_kl_coef(self.kl_coef * (1 + step))
-
-    def with_kl_coef(self, kl_coef: float) -> Self:
-        return replace(self, kl_coef=kl_coef)
+        return replace(self, kl_coef=self.kl_coef * (1 + step))
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """GAE on the reward per token; targets are advantages before whitening, plus values."""

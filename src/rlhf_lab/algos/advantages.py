@@ -116,10 +116,13 @@ def token_rewards(reward_PG: Tensor, kl_coef: float, batch: Batch, terms: KLTerm
     """
     mask_BT = batch.mask_BT
     is_last_BT = mask_BT * (mask_BT.cumsum(dim=1) == mask_BT.sum(dim=1, keepdim=True))
-    kl_BT = terms(batch.behavior_logp_BT, batch.reference_logp_BT) * mask_BT
     step_BT = batch.step_reward_BT
     rest_B1 = reward_PG.reshape(-1, 1).to(mask_BT.dtype) - step_BT.sum(dim=1, keepdim=True)
-    return rest_B1 * is_last_BT + step_BT - kl_coef * kl_BT
+    reward_BT = rest_B1 * is_last_BT + step_BT
+    if not kl_coef:
+        return reward_BT
+    kl_BT = terms(batch.behavior_logp_BT, batch.reference_logp_BT) * mask_BT
+    return reward_BT - kl_coef * kl_BT
 
 
 def symlog(value: Tensor) -> Tensor:

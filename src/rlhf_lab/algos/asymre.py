@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import centred
 from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token
-from rlhf_lab.algos.kl import Penalised
+from rlhf_lab.algos.kl import KLPenalty
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AsymRE(Penalised):
+class AsymRE(KLPenalty):
     """The baseline is the group mean plus a shift. There is no importance weight: below 0, the
     shift keeps the policy near the good samples of an older one; from 0 on, it can be pushed off
     all of them."""
@@ -36,7 +36,7 @@ class AsymRE(Penalised):
     kl_coef: float = fields.kl_in_reward(0.0)
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.likelihood
-    needs: ClassVar[Needs] = Needs(group_size=2)
+    own_needs: ClassVar[Needs] = Needs(group_size=2, scales_with_reward=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the group mean of the same, less the shift."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import best_and_worst
 from rlhf_lab.algos.common import grouped, sequence_value, sequence_weight
+from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.algos.pairs import compared, marked, pair_output
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CODPO(limits.Limited, key="algo"):
+class CODPO(AlgorithmOptions):
     """DPO of the best sample against the worst, which is one that violates a constraint if any
     does, plus the likelihood of the best."""
 
@@ -34,8 +35,7 @@ class CODPO(limits.Limited, key="algo"):
     )
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
-    needs: ClassVar[Needs] = Needs(group_size=2)
-    is_constrained: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(group_size=2, reference=True, trained_rows=2, constraints=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """+1 for the best sample and -1 for the worst. Groups in which all samples violate a

@@ -15,6 +15,7 @@ from rlhf_lab.algos.common import (
     sequence_value,
     sequence_weight,
 )
+from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CoPG(limits.Limited, key="algo"):
+class CoPG(AlgorithmOptions):
     """The gradient is that of the mean squared difference of regularised rewards over pairs,
     divided by 4 beta; its optimum does not depend on the policy that wrote the samples."""
 
@@ -33,7 +34,7 @@ class CoPG(limits.Limited, key="algo"):
     )
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
-    needs: ClassVar[Needs] = Needs(group_size=2)
+    needs: ClassVar[Needs] = Needs(group_size=2, reference=True, scales_with_reward=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """The reward itself, less the mean of the group's others; the loss adds the KL."""

@@ -9,6 +9,7 @@ from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import centred_in_round
 from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token
 from rlhf_lab.algos.constrained import kl_max, kl_of
+from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -17,15 +18,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CRPG(limits.Limited, key="algo"):
+class CRPG(AlgorithmOptions):
     """Rewards shrink to 0 as a sample gets kl_max from the reference, less their mean."""
 
     name: str = limits.name("crpg")
     kl_max: float = kl_max()
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.likelihood
-    needs: ClassVar[Needs] = Needs()
-    is_constrained: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(reference=True, scales_with_reward=True, constraints=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward times max(0, 1 - KL / kl_max), less its mean over the round."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.common import credited_likelihood
 from rlhf_lab.algos.constrained import kl_max, kl_of
+from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.algos.pairs import marked
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
@@ -17,15 +18,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CRRAFT(limits.Limited, key="algo"):
+class CRRAFT(AlgorithmOptions):
     """The best of each group's samples that violate nothing and are within kl_max."""
 
     name: str = limits.name("crraft")
     kl_max: float = kl_max()
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
-    needs: ClassVar[Needs] = Needs(group_size=2)
-    is_constrained: ClassVar[bool] = True
+    needs: ClassVar[Needs] = Needs(
+        group_size=2, reference=True, trained_rows=1, scales_with_reward=True, constraints=True
+    )
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Its reward on the best sample; nothing else is trained on. Groups without one that

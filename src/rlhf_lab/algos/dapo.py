@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import is_informative, standardised
 from rlhf_lab.algos.common import per_token, token_surrogate
-from rlhf_lab.algos.kl import Penalised, Place
+from rlhf_lab.algos.kl import KLLocation, KLPenalty
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DAPO(Penalised):
+class DAPO(KLPenalty):
     """DAPO: a wider upper clip, groups of unequal rewards only, and a penalty on long responses."""
 
     name: str = limits.name("dapo")
@@ -51,12 +51,17 @@ class DAPO(Penalised):
     )
     kl_coef: float = fields.kl_in_loss(0.0, source="the paper has none")
     reduction: Reduction = fields.reduction(Reduction.token_mean)
-    own_place: ClassVar[Place] = Place.loss
+    own_location: ClassVar[KLLocation] = KLLocation.loss
     objective: ClassVar[Objective] = Objective.token_ratio
 
     @property
     def needs(self) -> Needs:
-        return Needs(group_size=2, oversample=self.oversample)
+        return Needs(
+            group_size=2,
+            oversample=self.oversample,
+            reference=bool(self.kl_coef),
+            length_penalty=bool(self.overlong_penalty),
+        )
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Standardised reward with a length penalty. Groups of equal rewards are dropped."""

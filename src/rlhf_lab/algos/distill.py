@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.common import keep_all, token_surrogate
+from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.algos.vocabulary_kl import Direction, kl_over_tokens
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
@@ -28,7 +29,7 @@ class Signal(StrEnum):
 
 
 @dataclass(frozen=True)
-class Distill(limits.Limited, key="algo"):
+class Distill(AlgorithmOptions):
     """On-policy distillation: each sampled token is credited with log(teacher / policy), the
     negative reverse KL to the teacher, under PPO's clip, or the KL over several tokens is the loss.
     Rewards are logged and not used."""
@@ -56,15 +57,17 @@ class Distill(limits.Limited, key="algo"):
 
     @property
     def needs(self) -> Needs:
-        top = None if self.kl is Direction.sampled else self.top_k
-        return Needs(teacher=self.teacher, top_tokens=top)
+        is_sampled = self.kl is Direction.sampled
+        top = None if is_sampled else self.top_k
+        return Needs(teacher=self.teacher, top_tokens=top, reference=is_sampled)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """log teacher - log behaviour of each token, without later ones; 1 where the loss has its
         own signal, which it multiplies."""
+        if self.kl is not Direction.sampled or self.signal is Signal.policy:
+            return Credit(batch.mask_BT, keep_B=keep_all(reward_PG))
         log_ratio_BT = (batch.reference_logp_BT - batch.behavior_logp_BT) * batch.mask_BT
-        is_own = self.kl is Direction.sampled and self.signal is Signal.behavior
-        return Credit(log_ratio_BT if is_own else batch.mask_BT, keep_B=keep_all(reward_PG))
+        return Credit(log_ratio_BT, keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """The KL over tokens, or the clipped surrogate, through whose signal no gradient flows."""

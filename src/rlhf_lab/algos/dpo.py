@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.common import credited_likelihood
+from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.algos.pairs import best_credit, compared, ipo, pair_credit, pair_output
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
@@ -25,7 +26,7 @@ class PairLoss(StrEnum):
 
 
 @dataclass(frozen=True)
-class DPO(limits.Limited, key="algo"):
+class DPO(AlgorithmOptions):
     """Offline preference learning; algo=dpo also sets generator=pairs. pair_loss=sft and then
     sigmoid, from the first run's policy, are dSFT and dDPO (Zephyr, arXiv:2310.16944)."""
 
@@ -43,7 +44,11 @@ class DPO(limits.Limited, key="algo"):
     )
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
-    needs: ClassVar[Needs] = Needs(group_size=2)
+
+    @property
+    def needs(self) -> Needs:
+        is_sft = self.pair_loss is PairLoss.sft
+        return Needs(group_size=2, trained_rows=1 if is_sft else 2, reference=not is_sft)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """+1 on the chosen, -1 on the rejected; sft keeps the chosen alone."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import centred
 from rlhf_lab.algos.common import keep_all, per_token, token_surrogate
-from rlhf_lab.algos.kl import Penalised, Place
+from rlhf_lab.algos.kl import KLLocation, KLPenalty
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DrGRPO(Penalised):
+class DrGRPO(KLPenalty):
     """GRPO without the division by the group's deviation and by the response's length."""
 
     name: str = limits.name("dr_grpo")
     clip: float = fields.clip(0.2)
     kl_coef: float = fields.kl_in_loss(0.0, source="the paper has none")
     reduction: Reduction = fields.reduction(Reduction.per_limit)
-    own_place: ClassVar[Place] = Place.loss
+    own_location: ClassVar[KLLocation] = KLLocation.loss
     objective: ClassVar[Objective] = Objective.token_ratio
-    needs: ClassVar[Needs] = Needs(group_size=2)
+    own_needs: ClassVar[Needs] = Needs(group_size=2, scales_with_reward=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean."""

@@ -5,13 +5,13 @@ The options of arXiv:2508.08221 are settings of it: deviation, clip_higher, redu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import Deviation, scaled
 from rlhf_lab.algos.common import keep_all, per_token, token_surrogate
-from rlhf_lab.algos.kl import Penalised, Place
+from rlhf_lab.algos.kl import KLLocation, KLPenalty
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GRPO(Penalised):
+class GRPO(KLPenalty):
     """GRPO: rewards standardised within each group, PPO's clip, and KL as a term of the loss."""
 
     name: str = limits.name("grpo")
@@ -45,9 +45,13 @@ class GRPO(Penalised):
     kl_coef: float = fields.kl_in_loss(0.04, source="arXiv:2402.03300, eq. 4")
     epsilon: float = fields.epsilon()
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
-    own_place: ClassVar[Place] = Place.loss
+    own_location: ClassVar[KLLocation] = KLLocation.loss
     objective: ClassVar[Objective] = Objective.token_ratio
-    needs: ClassVar[Needs] = Needs(group_size=2)
+    own_needs: ClassVar[Needs] = Needs(group_size=2)
+
+    @property
+    def needs(self) -> Needs:
+        return replace(super().needs, scales_with_reward=self.deviation is Deviation.none)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, over the chosen standard deviation plus epsilon."""

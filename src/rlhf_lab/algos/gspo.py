@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import standardised
 from rlhf_lab.algos.common import keep_all, per_token, response_surrogate, sequence_value
-from rlhf_lab.algos.kl import Penalised, Place
+from rlhf_lab.algos.kl import KLLocation, KLPenalty
 from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GSPO(Penalised):
+class GSPO(KLPenalty):
     """GSPO: PPO's clip on the geometric mean of a response's token ratios."""
 
     name: str = limits.name("gspo")
@@ -27,9 +27,9 @@ class GSPO(Penalised):
     epsilon: float = fields.epsilon()
     kl_coef: float = fields.kl_in_loss(0.0, source="the paper has none")
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
-    own_place: ClassVar[Place] = Place.loss
+    own_location: ClassVar[KLLocation] = KLLocation.loss
     objective: ClassVar[Objective] = Objective.sequence_ratio
-    needs: ClassVar[Needs] = Needs(group_size=2)
+    own_needs: ClassVar[Needs] = Needs(group_size=2)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, over the group's standard deviation plus epsilon."""

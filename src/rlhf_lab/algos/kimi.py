@@ -15,6 +15,7 @@ from rlhf_lab.algos.common import (
     sequence_value,
     sequence_weight,
 )
+from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Kimi(limits.Limited, key="algo"):
+class Kimi(AlgorithmOptions):
     """Mirror descent towards each round's own behaviour policy: nothing keeps the policy near SFT
     over a whole run."""
 
@@ -37,7 +38,7 @@ class Kimi(limits.Limited, key="algo"):
     )
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
-    needs: ClassVar[Needs] = Needs(group_size=2)
+    needs: ClassVar[Needs] = Needs(group_size=2, scales_with_reward=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, which stands for tau log Z."""

@@ -5,20 +5,21 @@ Where a penalty belongs and what its gradient estimates: arXiv:2510.01555.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import advantages, common
+from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput
+from rlhf_lab.types.data import Batch, LossOutput, Needs, PolicyOutput
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Place(StrEnum):
+class KLLocation(StrEnum):
     """What a penalty on KL is a part of. auto: as in the algorithm's own paper or code."""
 
     auto = "auto"
@@ -40,10 +41,12 @@ TERMS = {Estimator.k1: common.k1, Estimator.k2: common.k2, Estimator.k3: common.
 
 
 @dataclass(frozen=True)
-class Penalised(limits.Limited, key="algo"):
-    """An algorithm with a penalty on KL. Each one declares `kl_coef` and its `own_place`."""
+class KLPenalty(AlgorithmOptions):
+    """An algorithm with a penalty on KL. Each one declares `kl_coef`, where its own paper has the
+    penalty, and what it needs besides the reference."""
 
-    own_place: ClassVar[Place] = Place.reward
+    own_location: ClassVar[KLLocation] = KLLocation.reward
+    own_needs: ClassVar[Needs] = Needs()
     name: str = limits.name("")
     kl_coef: float = limits.number(
         0.0,
@@ -51,8 +54,8 @@ class Penalised(limits.Limited, key="algo"):
         most=100,
         about="Weight of the penalty on KL to the reference policy; 0 is no penalty.",
     )
-    kl_in: Place = limits.option(
-        Place.auto,
+    kl_in: KLLocation = limits.option(
+        KLLocation.auto,
         about=(
             "Where the penalty on KL is: in the reward, before credit is made, or in the loss per "
             "token; auto is the algorithm's own form, which kl_coef names."
@@ -77,9 +80,14 @@ class Penalised(limits.Limited, key="algo"):
             )
 
     @property
+    def needs(self) -> Needs:
+        """The reference is read only where the penalty has a weight."""
+        return replace(self.own_needs, reference=bool(self.kl_coef))
+
+    @property
     def _is_in_reward(self) -> bool:
-        found = self.own_place if self.kl_in is Place.auto else self.kl_in
-        return found is Place.reward
+        found = self.own_location if self.kl_in is KLLocation.auto else self.kl_in
+        return found is KLLocation.reward
 
     @property
     def _terms(self) -> common.KLTerms:
@@ -88,7 +96,7 @@ class Penalised(limits.Limited, key="algo"):
 
     def less_kl(self, reward_PG: Tensor, batch: Batch) -> Tensor:
         """Rewards of responses, less the penalty if it is in the reward, PG."""
-        if not self._is_in_reward:
+        if not self._is_in_reward or not self.kl_coef:
             return reward_PG
         return advantages.less_kl(reward_PG, self.kl_coef, batch, self._terms)
 

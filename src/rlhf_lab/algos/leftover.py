@@ -19,6 +19,7 @@ from rlhf_lab.algos.common import (
     sequence_weight,
 )
 from rlhf_lab.algos.off_policy import ratio_of
+from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import (
     Batch,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Leftover(limits.Limited, key="algo"):
+class Leftover(AlgorithmOptions):
     """Likelihood of samples better than their group's mean or than a value model's number."""
 
     name: str = limits.name("a_lol")
@@ -62,7 +63,12 @@ class Leftover(limits.Limited, key="algo"):
 
     @property
     def needs(self) -> Needs:
-        return Needs(values=ValueModel.own) if self.value_baseline else Needs(group_size=2)
+        return Needs(
+            group_size=1 if self.value_baseline else 2,
+            values=ValueModel.own if self.value_baseline else ValueModel.none,
+            reference=bool(self.reference_kl),
+            scales_with_reward=True,
+        )
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the baseline; only rows above it have credit. With a value model all rows are

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import Deviation, scaled
 from rlhf_lab.algos.common import keep_all, per_token, token_surrogate
-from rlhf_lab.algos.kl import Penalised, Place
+from rlhf_lab.algos.kl import KLLocation, KLPenalty
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LitePPO(Penalised):
+class LitePPO(KLPenalty):
     """PPO's clipped loss without a value model."""
 
     name: str = limits.name("lite_ppo")
@@ -25,9 +25,9 @@ class LitePPO(Penalised):
     epsilon: float = fields.epsilon("round")
     kl_coef: float = fields.kl_in_loss(0.0, source="the paper has none")
     reduction: Reduction = fields.reduction(Reduction.token_mean)
-    own_place: ClassVar[Place] = Place.loss
+    own_location: ClassVar[KLLocation] = KLLocation.loss
     objective: ClassVar[Objective] = Objective.token_ratio
-    needs: ClassVar[Needs] = Needs(group_size=2)
+    own_needs: ClassVar[Needs] = Needs(group_size=2)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the group mean, over the standard deviation of all of the round's rewards."""

@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rlhf_lab.algos.declared import seen_by_correction
 from rlhf_lab.types.data import Batch, Metrics, Objective
-from rlhf_lab.types.protocols import Algorithm, Correction, Fitting, Interpolating, Splitting
+from rlhf_lab.types.protocols import Correction, Loss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,14 +44,14 @@ Rows = Mapping[str, "Tensor"]
 LARGEST_LOG_RATIO = 22.0
 
 
-def is_anchored(algo: Algorithm, correction: Correction) -> bool:
+def is_anchored(algo: Loss, correction: Correction) -> bool:
     """Whether the loss's ratios are against the policy at the round's start, not the behaviour."""
     takes_ratios = algo.objective in (Objective.token_ratio, Objective.sequence_ratio)
     return correction.anchors_at_start and takes_ratios
 
 
 def corrected(
-    logp_BT: Tensor, batch: Batch, algo: Algorithm, correction: Correction
+    logp_BT: Tensor, batch: Batch, algo: Loss, correction: Correction
 ) -> tuple[Batch, Tensor]:
     """The batch with the correction's weights multiplied into its credit, and the weights, BT.
 
@@ -59,23 +60,24 @@ def corrected(
     KL penalties and value errors stay as they are.
     """
     log_ratio_BT = log_bridge(logp_BT, batch, algo, correction)
-    factor_BT = correction.weight(log_ratio_BT, batch)
-    if isinstance(correction, Interpolating):
-        batch = replace(batch, proximal_logp_BT=correction.proximal(log_ratio_BT, batch))
+    seen = seen_by_correction(batch, correction)
+    factor_BT = correction.weight(log_ratio_BT, seen)
+    if correction.needs.proximal:
+        batch = replace(batch, proximal_logp_BT=correction.proximal(log_ratio_BT, seen))
     return replace(batch, credit_BT=batch.credit_BT * factor_BT), factor_BT
 
 
-def log_bridge(logp_BT: Tensor, batch: Batch, algo: Algorithm, correction: Correction) -> Tensor:
+def log_bridge(logp_BT: Tensor, batch: Batch, algo: Loss, correction: Correction) -> Tensor:
     """The log-ratio that a correction covers, BT, from the behaviour to where the loss begins."""
     denominator_BT = batch.proximal_logp_BT if is_anchored(algo, correction) else logp_BT.detach()
     return (denominator_BT - batch.behavior_logp_BT) * batch.mask_BT
 
 
 def split_terms(
-    logp_BT: Tensor, batch: Batch, algo: Algorithm, correction: Correction
+    logp_BT: Tensor, batch: Batch, algo: Loss, correction: Correction
 ) -> Mapping[str, Tensor]:
     """Measures of each token that a correction of several ratios adds to those of `measure`."""
-    if not isinstance(correction, Splitting):
+    if not correction.needs.writer_logp:
         return {}
     return correction.terms(log_bridge(logp_BT, batch, algo, correction), batch)
 
@@ -83,10 +85,10 @@ def split_terms(
 def fitted(batch: Batch, correction: Correction) -> Correction:
     """The correction of an update, from all of its rows, before they are split into
     micro-batches."""
-    if not isinstance(correction, Fitting):
+    if not correction.needs.whole_update:
         return correction
     log_ratio_BT = (batch.proximal_logp_BT - batch.behavior_logp_BT) * batch.mask_BT
-    return correction.fitted(log_ratio_BT, batch)
+    return correction.fitted(log_ratio_BT, seen_by_correction(batch, correction))
 
 
 def bounded(log_ratio: Tensor) -> Tensor:

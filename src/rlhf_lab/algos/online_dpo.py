@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.pairs import Pairs, compared, pair_choice, pair_credit, pair_output
+from rlhf_lab.algos.options import AlgorithmOptions
+from rlhf_lab.algos.pairs import Pairs, compared, pair_choice, pair_credit, pair_needs, pair_output
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OnlineDPO(limits.Limited, key="algo"):
+class OnlineDPO(AlgorithmOptions):
     """DPO on pairs of the policy's own samples, ordered by the reward."""
 
     name: str = limits.name("online_dpo")
@@ -40,7 +41,7 @@ class OnlineDPO(limits.Limited, key="algo"):
 
     @property
     def needs(self) -> Needs:
-        return Needs(group_size=2, reference_every=self.refresh_every)
+        return replace(pair_needs(self.pairs), reference_every=self.refresh_every)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Preferences by reward; groups whose rewards are all equal are dropped."""

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
-from rlhf_lab.algos.pairs import Pairs, compared, ipo, pair_choice, pair_credit, pair_output
+from rlhf_lab.algos.options import AlgorithmOptions
+from rlhf_lab.algos.pairs import (
+    Pairs,
+    compared,
+    ipo,
+    pair_choice,
+    pair_credit,
+    pair_needs,
+    pair_output,
+)
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -15,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OnlineIPO(limits.Limited, key="algo"):
+class OnlineIPO(AlgorithmOptions):
     """IPO on pairs of the policy's own samples, ordered by the reward."""
 
     name: str = limits.name("online_ipo")
@@ -23,7 +32,10 @@ class OnlineIPO(limits.Limited, key="algo"):
     pairs: Pairs = pair_choice()
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
-    needs: ClassVar[Needs] = Needs(group_size=2)
+
+    @property
+    def needs(self) -> Needs:
+        return pair_needs(self.pairs)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Preferences by reward; groups whose rewards are all equal are dropped."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rlhf_lab.algos.advantages import best_and_worst, is_informative
 from rlhf_lab.algos.common import grouped, per_token, sequence_sum, sequence_value, sequence_weight
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Batch, Credit, LossOutput, PolicyOutput
+from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, PolicyOutput
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +28,11 @@ def pair_choice() -> Pairs:
         "of unequal reward."
     )
     return limits.option(Pairs.best_worst, about=about)
+
+
+def pair_needs(pairs: Pairs) -> Needs:
+    """What a preference loss on such pairs needs."""
+    return Needs(group_size=2, reference=True, trained_rows=2 if pairs is Pairs.best_worst else 0)
 
 
 def pair_credit(reward_PG: Tensor, batch: Batch, pairs: Pairs = Pairs.best_worst) -> Credit:

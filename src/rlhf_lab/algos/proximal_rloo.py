@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import leave_one_out
 from rlhf_lab.algos.common import keep_all, log_ratio_of_responses, per_token, response_surrogate
-from rlhf_lab.algos.kl import Penalised
+from rlhf_lab.algos.kl import KLPenalty
 from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ProximalRLOO(Penalised):
+class ProximalRLOO(KLPenalty):
     """RLOO's credit under a clipped ratio of whole responses."""
 
     name: str = limits.name("proximal_rloo")
@@ -26,7 +26,7 @@ class ProximalRLOO(Penalised):
     clip: float = fields.clip(0.2, of="response's")
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.sequence_ratio
-    needs: ClassVar[Needs] = Needs(group_size=2)
+    own_needs: ClassVar[Needs] = Needs(group_size=2, scales_with_reward=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the mean of the same over the group's other samples."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import centred_in_round
 from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token
-from rlhf_lab.algos.kl import Penalised
+from rlhf_lab.algos.kl import KLPenalty
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class REINFORCE(Penalised):
+class REINFORCE(KLPenalty):
     """REINFORCE with one reward per response and an optional mean baseline."""
 
     name: str = limits.name("reinforce")
@@ -27,7 +27,7 @@ class REINFORCE(Penalised):
     )
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.likelihood
-    needs: ClassVar[Needs] = Needs()
+    own_needs: ClassVar[Needs] = Needs(scales_with_reward=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the mean of the same over the round."""

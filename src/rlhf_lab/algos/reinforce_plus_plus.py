@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import to_go, whitened
 from rlhf_lab.algos.common import keep_all, token_surrogate
-from rlhf_lab.algos.kl import Penalised
+from rlhf_lab.algos.kl import KLPenalty
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ReinforcePlusPlus(Penalised):
+class ReinforcePlusPlus(KLPenalty):
     """REINFORCE++: rewards-to-go of tokens, whitened over the round, under PPO's clip."""
 
     name: str = limits.name("reinforce_plus_plus")
@@ -25,7 +25,7 @@ class ReinforcePlusPlus(Penalised):
     clip: float = fields.clip(0.2)
     reduction: Reduction = fields.reduction(Reduction.token_mean)
     objective: ClassVar[Objective] = Objective.token_ratio
-    needs: ClassVar[Needs] = Needs()
+    own_needs: ClassVar[Needs] = Needs()
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the KL of this token and all later ones, whitened over the round."""

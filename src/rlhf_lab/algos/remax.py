@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.common import credited_likelihood, per_token
-from rlhf_lab.algos.kl import Penalised
+from rlhf_lab.algos.kl import KLPenalty
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ReMax(Penalised):
+class ReMax(KLPenalty):
     """ReMax: the last sample of each group is greedy and the baseline of the others;
     run.group_size=2 is the paper's setting."""
 
@@ -24,7 +24,7 @@ class ReMax(Penalised):
     kl_coef: float = fields.kl_in_reward(0.05)
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.likelihood
-    needs: ClassVar[Needs] = Needs(group_size=2, greedy=True)
+    own_needs: ClassVar[Needs] = Needs(group_size=2, greedy=True, scales_with_reward=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the reward of the greedy sample, which is not trained on."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import leave_one_out
 from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token
-from rlhf_lab.algos.kl import Penalised
+from rlhf_lab.algos.kl import KLPenalty
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RLOO(Penalised):
+class RLOO(KLPenalty):
     """RLOO: the baseline of a sample is the mean reward of the others of its group."""
 
     name: str = limits.name("rloo")
     kl_coef: float = fields.kl_in_reward(0.05)
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.likelihood
-    needs: ClassVar[Needs] = Needs(group_size=2)
+    own_needs: ClassVar[Needs] = Needs(group_size=2, scales_with_reward=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the mean of the same over the group's other samples."""

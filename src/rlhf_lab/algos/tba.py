@@ -15,6 +15,7 @@ from rlhf_lab.algos.common import (
     sequence_value,
     sequence_weight,
 )
+from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TBA(limits.Limited, key="algo"):
+class TBA(AlgorithmOptions):
     """Half the variance over a group of the log-ratio to the reference less reward over beta: zero
     where the policy is reference times exp(reward / beta), whoever wrote the samples. Its gradient
     is that of copg times (K - 1) / (K beta)."""
@@ -35,7 +36,7 @@ class TBA(limits.Limited, key="algo"):
     )
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.comparison
-    needs: ClassVar[Needs] = Needs(group_size=2)
+    needs: ClassVar[Needs] = Needs(group_size=2, reference=True, scales_with_reward=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward over beta, less the group mean."""

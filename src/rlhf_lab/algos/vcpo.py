@@ -16,7 +16,7 @@ from rlhf_lab.algos.common import (
     sequence_value,
     sequence_weight,
 )
-from rlhf_lab.algos.kl import Penalised
+from rlhf_lab.algos.kl import KLPenalty
 from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class VCPO(Penalised):
+class VCPO(KLPenalty):
     """REINFORCE with capped ratios of whole responses, and a baseline that weighs each reward of a
     group by the squared norm of its ratio's gradient."""
 
@@ -41,7 +41,7 @@ class VCPO(Penalised):
     kl_coef: float = fields.kl_in_reward(0.0, source="the published code has none")
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     objective: ClassVar[Objective] = Objective.sequence_ratio
-    needs: ClassVar[Needs] = Needs(group_size=2, ratio_gradients=True)
+    own_needs: ClassVar[Needs] = Needs(group_size=2, ratio_gradients=True, scales_with_reward=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less KL, less the mean of the same over the group with weights w_i^2 |g_i|^2, the

@@ -10,10 +10,9 @@ from typing import Any
 
 from rlhf_lab.experiment.plugins import require_plugins
 from rlhf_lab.runs.folder import CONFIG, MANIFEST, manifest_path
-from rlhf_lab.runs.former_names import present_override
-from rlhf_lab.runs.former_options import present_options
 from rlhf_lab.runs.manifest import Replayed, Started, read_manifest
 from rlhf_lab.runs.reading import checked, read_yaml
+from rlhf_lab.runs.renames import present_options, present_override
 from rlhf_lab.runs.secrets import masked, secret_in
 from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.types.errors import UserError

@@ -34,21 +34,20 @@ from rlhf_lab.experiment.checks import (
     require_readable_splits,
     require_working_parts,
 )
-from rlhf_lab.experiment.config import Config, plain, typed
+from rlhf_lab.experiment.config import Config, changed_keys, plain, typed
 from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.derived import precision
-from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.own_code import plugins_of
 from rlhf_lab.experiment.plugins import activate_for
 from rlhf_lab.experiment.registry import conf_folder
+from rlhf_lab.experiment.renamed_files import read_earlier_names
 from rlhf_lab.experiment.suggestions import no_flags, require_names, require_overlays
 from rlhf_lab.models.determinism import deterministic
-from rlhf_lab.runs.folder import config_hash
 from rlhf_lab.runs.foreign.boundary import no_quiet_end
-from rlhf_lab.runs.former_names import present_overrides
 from rlhf_lab.runs.next_commands import after_run, print_next
+from rlhf_lab.runs.renames import present_overrides
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.job import content_of, without_addresses
+from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.launchers import slurm
 from rlhf_lab.sweeps.override_text import PRIMARY, primary_config
 from rlhf_lab.types.errors import UserError
@@ -57,8 +56,6 @@ if TYPE_CHECKING:
     from rlhf_lab.experiment.fork_past import Fork
 
 Job = Callable[[DictConfig], None]
-# What may change when a run is resumed: where it writes and reports, not what it computes.
-NOT_IDENTITY = ("part", "output", "data", "tracker", "checkpoint", "eval", "engine")
 REPLAYED = ("max_staleness", "when_stale", "extra_rounds")
 
 
@@ -84,7 +81,7 @@ def prepare_hydra(overrides: Sequence[str]) -> None:
     """Bring plugins, config and arguments to where Hydra looks for them."""
     activate_for(overrides)
     register()
-    read_former_names()
+    read_earlier_names()
     # Hydra looks for plugins in folders, where an editable install has none.
     for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher, ShippedSweeps):
         Plugins.instance().register(plugin)
@@ -224,14 +221,11 @@ def facts(command: str, cfg: DictConfig, config: Config, fork: Fork) -> dict[str
         "mode": config.mode.name,
         "model": config.model.name,
         "num_rounds": config.run.num_rounds,
-        "config_hash": config_hash(resolved),
         "content": content_of(config),
+        "changed": changed_keys(config),
         "log": config.output.log or None,
         "plugins": plugins_of(config),
         "mode_settings": {key: plain(getattr(config.mode, key)) for key in REPLAYED},
-        "identity": config_hash(
-            {k: v for k, v in without_addresses(resolved).items() if k not in NOT_IDENTITY}
-        ),
         "precision": precision(config),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.experiment.plugins import activate_for
 from rlhf_lab.experiment.registry import group_options
-from rlhf_lab.runs.former_names import present_key
+from rlhf_lab.runs.renames import present_key
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 

@@ -90,7 +90,7 @@ def facts_of(run: RunSummary) -> dict[str, Any]:
         **{name: run.last.get(name) for name in ROUND_METRICS.values()},
         **{name: run.last_eval.get(name) for name in EVAL_METRICS.values()},
         "fork": manifest.get("fork"),
-        "config_hash": manifest.get("config_hash"),
+        "content": manifest.get("content"),
         "error": error_of(manifest) or None,
         "problem": run.problem or None,
     }

@@ -9,36 +9,89 @@ from typing import Any
 
 import torch
 
-from rlhf_lab.evaluation.measures.by_task import task_metrics
-from rlhf_lab.evaluation.measures.intervals import mean
-from rlhf_lab.evaluation.measures.pass_at_k import solved_metrics
-from rlhf_lab.evaluation.measures.score_gap import Scored, gap_metrics, margin_metrics
-from rlhf_lab.evaluation.measures.sft_distance import distance_metrics
-from rlhf_lab.evaluation.measures.verdicts import (
+from rlhf_lab.evaluation.measures import (
     Judged,
+    Scored,
     by_comparison,
     by_itself,
     by_score,
+    gap_metrics,
+    margin_metrics,
+    mean,
+    solved_metrics,
+    task_metrics,
     win_metrics,
 )
 from rlhf_lab.evaluation.options import EvalOptions
-from rlhf_lab.evaluation.samples import (
-    drain_counts,
-    first_samples,
-    generate_samples,
-    proxy_metrics,
-    sample_metrics,
-    text_rows,
-)
+from rlhf_lab.evaluation.sft_distance import distance_metrics
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.models.weights import load_weights
-from rlhf_lab.tasks.protocols import Answering
+from rlhf_lab.tasks.environment import episode_metrics, transcript
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator
-from rlhf_lab.types.reward_protocols import Comparing, Reward
-from rlhf_lab.types.samples import Group, Prompt
+from rlhf_lab.types.reward import Reward
+from rlhf_lab.types.rollouts import Chunk
+from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
+
+
+def generate_samples(
+    generator: Generator, weights: Weights, prompts: Sequence[Prompt], num: int, chunk_groups: int
+) -> list[Group]:
+    """So many samples of each prompt, in chunks that depend on nothing else."""
+    size = max(1, chunk_groups // num)
+    chunks = [
+        Chunk(0, start, tuple(prompts[start : start + size]), group_size=num)
+        for start in range(0, len(prompts), size)
+    ]
+    return generator.generate_all(weights, chunks)
+
+
+def first_samples(groups: Sequence[Group]) -> list[Group]:
+    """The groups with the first sample of each prompt alone."""
+    return [Group(group.prompt, group.samples[:1]) for group in groups]
+
+
+def proxy_metrics(scores: Sequence[tuple[float, ...]]) -> Metrics:
+    """The proxy's mean over the prompts that it could score, by their first sample's score."""
+    firsts = [row[0] for row in scores if row]
+    metrics: Metrics = {"proxy/prompts_unscored": len(scores) - len(firsts)}
+    return metrics | {"proxy/mean": mean(firsts)} if firsts else metrics
+
+
+def sample_metrics(samples: Sequence[Sample]) -> Metrics:
+    """How long the samples are, and the share that ended with the end token."""
+    return {
+        "sample/length": mean([len(sample.tokens) for sample in samples]),
+        "sample/eos_rate": mean([float(s.finish is Finish.eos) for s in samples]),
+        **episode_metrics(samples),
+    }
+
+
+def drain_counts(noun: str, reward: Reward) -> Metrics:
+    """The counts of a reward since the last call, such as requests to a judge."""
+    return {f"{noun}/{name}": number for name, number in reward.drain().items()}
+
+
+def text_rows(
+    firsts: Sequence[Group], references: Sequence[Group], judged: Sequence[Judged | None]
+) -> list[dict[str, Any]]:
+    """A row per prompt; gold is None where it could not be judged, and a reference where there
+    is none."""
+    texts: list[str | None] = [group.samples[0].text for group in references]
+    return [
+        {
+            "uid": group.prompt.example.uid,
+            "prompt": group.prompt.example.prompt,
+            "reference": reference,
+            "sample": transcript(group.samples[0]),
+            "gold": row.gold if row else None,
+            "reference_gold": row.reference_gold if row else None,
+        }
+        for group, reference, row in zip(firsts, texts or [None] * len(firsts), judged, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -57,14 +110,14 @@ class Evaluator:
     sampled: Generator
     policy: Any
     reference: Any
-    gold: Reward | Comparing | None
+    gold: Reward | None
     proxy: Reward
     prompts: Sequence[Prompt]
     references: Sequence[Group]
     pad_id: int
     temperature: float
     is_verified: bool
-    answering: Answering | None
+    answering: Task | None
     options: EvalOptions
     has_policy_logps: bool = False
     why_no_win_rate: str = ""
@@ -109,7 +162,7 @@ class Evaluator:
     @functools.cached_property
     def _gold_of_references(self) -> list[tuple[float, ...]]:
         """Scored once for all versions: a judge may cost something."""
-        assert isinstance(self.gold, Reward)
+        assert self.gold is not None
         return self.gold.score(self.references)
 
     @functools.cached_property
@@ -122,10 +175,9 @@ class Evaluator:
         """The judge's verdict of the first samples, and pass@k and maj@k of all of them."""
         if self.gold is None:
             return [None] * len(firsts), {}
-        if self.references and isinstance(self.gold, Comparing):
+        if self.references and self.gold.compares:
             references = self.references[: len(firsts)]
             return [by_comparison(row) for row in self.gold.compare(firsts, references)], {}
-        assert isinstance(self.gold, Reward), "without references it scores"
         scores = self.gold.score(groups)
         judged = [by_itself(row) for row in scores]
         if self.references:
@@ -194,3 +246,30 @@ class Evaluator:
             batch = judged if is_same else collate(drawn, self.pad_id)
             metrics = distance_metrics(policy, self.reference, batch, judged, self.temperature)
         return metrics, drawn
+
+
+@dataclass(frozen=True)
+class Validator:
+    """Scores the samples of a version by the proxy: the samples and the mean of an evaluation,
+    without the judge."""
+
+    generator: Generator
+    proxy: Reward
+    prompts: list[Prompt]
+    options: EvalOptions
+
+    def validate(self, weights: Weights) -> Metrics:
+        """The proxy's mean, and length and ends of the samples."""
+        options = self.options
+        groups = generate_samples(
+            self.generator, weights, self.prompts, options.samples, options.chunk_groups
+        )
+        firsts = first_samples(groups)
+        return {
+            "version": weights.version,
+            **proxy_metrics(self.proxy.score(firsts)),
+            **drain_counts("proxy", self.proxy),
+            **sample_metrics([group.samples[0] for group in firsts]),
+            "eval/prompts": len(groups),
+            "eval/split": options.split.value,
+        }

@@ -12,19 +12,16 @@ import torch
 from rlhf_lab.experiment.build import transformers_sampling
 from rlhf_lab.experiment.build_stage import engine_key, stage_device
 from rlhf_lab.experiment.code_digest import code_digest
-from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.config import Config, changed
 from rlhf_lab.experiment.derived import has_references, pair_columns
 from rlhf_lab.experiment.own_code import digests
 from rlhf_lab.experiment.run_products import ON_DEVICE
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import named_parts, parts
-from rlhf_lab.runs.folder import config_hash
-from rlhf_lab.runs.former_names import without_added
-from rlhf_lab.tasks.pair_forms import PairColumns
+from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.tasks.pair_sources import GivenPairs, digest_of, given_pairs
-from rlhf_lab.tasks.protocols import Edited
+from rlhf_lab.tasks.pairs import PairColumns
 from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.sft_options import SFTOptions
 from rlhf_lab.training.stages.step_labels import step_rows
@@ -42,12 +39,12 @@ class ArtifactKeys:
     def sft(self, model: Model) -> Key:
         return self._key(
             task=self._task(),
-            model=plain(model.whole),
+            model=changed(model.whole),
             **self._trained(self.config.sft.for_model(model.is_pretrained)),
         )
 
     def initial(self, model: ScratchModel) -> Key:
-        return self._key(task=self.config.task.name, model=plain(model.whole))
+        return self._key(task=self.config.task.name, model=changed(model.whole))
 
     def labels(self) -> Key:
         config = self.config
@@ -57,14 +54,14 @@ class ArtifactKeys:
             *named_parts("judge", config.judge),
             start=self._start(config.model),
             task=self._task(),
-            generator=plain(transformers_sampling(config)),
-            judge=plain(config.judge),
-            judge_code=[code_of(p) for p in parts(config.judge) if isinstance(p, FunctionReward)],
-            options=without_added({"labels": plain(config.labels)})["labels"],
+            generator=changed(transformers_sampling(config)),
+            judge=changed(config.judge),
+            judge_code=[code for part in parts(config.judge) for code in part.code_digests()],
+            options=changed(config.labels),
         )
 
     def relabel(self, pairs: GivenPairs) -> Key:
-        judge, task = plain(self.config.judge), self._task()
+        judge, task = changed(self.config.judge), self._task()
         judges = named_parts("judge", self.config.judge)
         return self._key(*judges, pairs=pairs.digest, judge=judge, task=task)
 
@@ -79,7 +76,7 @@ class ArtifactKeys:
     def step_model(self) -> Key:
         path = Path(self.config.reward_model.steps)
         return self._key(
-            rows=config_hash({"rows": [row for _, row in step_rows(path)]}),
+            rows=hash_of({"rows": [row for _, row in step_rows(path)]}),
             start=self._start(self.config.proxy),
             **self._trained(self._reward_model),
         )
@@ -100,16 +97,14 @@ class ArtifactKeys:
 
     def _trained(self, stage: SFTOptions | RewardModelOptions) -> Key:
         """The options of a stage that trains, and of its engine what decides its bits."""
-        node = stage._key
-        (values,) = without_added({node: plain(stage)}).values()
-        options = {name: value for name, value in values.items() if name != "micro_rows"}
+        options = {name: value for name, value in changed(stage).items() if name != "micro_rows"}
         return {"options": options, **engine_key(self.config, stage)}
 
     def _task(self) -> Key:
         """The task's settings, and for users' own files what is in them."""
         task = self.config.task
-        key: Key = plain(task)
-        return key | ({"content": task.content()} if isinstance(task, Edited) else {})
+        key: Key = changed(task)
+        return key | {"content": task.content()}
 
     def start(self, model: Model) -> tuple[str, Key]:
         """Stage and key of the policy that a model begins as: by SFT if there are references."""
@@ -121,7 +116,7 @@ class ArtifactKeys:
         """Cache key of the stage's initial model."""
         if model.begins_by_stage:
             return self.start(model)[1]
-        key: Key = plain(model.whole)
+        key: Key = changed(model.whole)
         return key
 
     def _key(self, *judges: tuple[str, Any], **settings: Any) -> Key:

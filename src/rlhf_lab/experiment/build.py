@@ -28,15 +28,13 @@ from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.reference_scores import with_known_references
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.devices import chosen
-from rlhf_lab.rewards.build import RewardContext, build_scorer
+from rlhf_lab.rewards.options import RewardContext, build_scorer
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator, Turns
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFTurns
 from rlhf_lab.rollout.generators.options import GeneratorOptions, HFSampling
-from rlhf_lab.tasks.environment import Episodic
-from rlhf_lab.tasks.protocols import Answering
 from rlhf_lab.tasks.references import reference_form, reference_groups
 from rlhf_lab.types.randomness import stable_hash, uniforms
-from rlhf_lab.types.reward_protocols import Reward
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group
 from rlhf_lab.types.text_frame import TextFrame
 
@@ -87,7 +85,7 @@ def episodes_of(
 ) -> EpisodeGenerator | None:
     """Plays episodes whose actions this writes; None where the task has no environment.
     Observations take virtual time in those alone that are trained on."""
-    if not isinstance(config.task, Episodic):
+    if not config.task.is_episodic:
         return None
     seed = functools.partial(stable_hash, config.seed, "environment", purpose)
     episodes = config.episodes if purpose == ROLLOUT else config.episodes.without_tools
@@ -155,7 +153,7 @@ def build_evaluator(
         pad_id=TextFrame(tokenizer).pad,
         temperature=config.generator.temperature,
         is_verified=is_verified(config),
-        answering=config.task if isinstance(config.task, Answering) else None,
+        answering=config.task if config.task.has_answers else None,
         options=config.eval,
         has_policy_logps=sampled.is_float32 and policy.dtype is torch.float32,
         why_no_win_rate=why_no_win_rate(config),

@@ -14,20 +14,24 @@ from rlhf_lab.experiment.derived import (
     response_tokens,
     trains_on_labels,
 )
-from rlhf_lab.rewards.function import FunctionReward
+from rlhf_lab.rewards.data_rewards import PreferenceScorer
 from rlhf_lab.rewards.options import parts
-from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.chat_turns import check_turns
-from rlhf_lab.tasks.lazy_rows import ChosenExamples
-from rlhf_lab.tasks.offline_prompts import WithOffline
-from rlhf_lab.tasks.pair_forms import PairColumns
+from rlhf_lab.tasks.examples import ChosenExamples, as_examples
 from rlhf_lab.tasks.pair_sources import pair_examples
+from rlhf_lab.tasks.pairs import PairColumns
 from rlhf_lab.tasks.prompt_memory import RememberedPrompts
-from rlhf_lab.tasks.prompt_selection import EveryPrompt, PromptSelection
-from rlhf_lab.tasks.prompts import PromptStream, Read, Render, Shorten, never_shorter
-from rlhf_lab.tasks.protocols import Columned, Shortening, Task
+from rlhf_lab.tasks.prompts import (
+    EveryPrompt,
+    PromptSelection,
+    PromptStream,
+    Read,
+    Render,
+    WithOffline,
+)
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Prompt, Split
@@ -42,21 +46,14 @@ def build_prompts(
 
 def examples_of(config: Config, split: Split) -> Sequence[Example]:
     """The rows of a split, with the columns that functions of reward and judge ask for."""
-    examples: Sequence[Example] = config.task.examples(split)
-    if not isinstance(examples, Columned):
-        return examples
+    examples = as_examples(config.task.examples(split))
     wanted: dict[str, None] = {}
-    for options in functions_of(config):
-        if options.columns is None:
-            return examples.keeping(None)
-        wanted.update(dict.fromkeys(options.columns))
+    for node in (config.reward, config.judge):
+        for part in parts(node):
+            if part.columns is None:
+                return examples.keeping(None)
+            wanted.update(dict.fromkeys(part.columns))
     return examples.keeping(tuple(wanted))
-
-
-def functions_of(config: Config) -> list[FunctionReward]:
-    """The functions of reward and judge, without one whose path is empty."""
-    every = [part for node in (config.reward, config.judge) for part in parts(node)]
-    return [part for part in every if isinstance(part, FunctionReward) and part.path]
 
 
 def build_rollout_prompts(
@@ -92,7 +89,7 @@ def pair_prompts(
     key = pairs_file(config)[1]
     columns = PairColumns() if trains_on_labels(config) else pair_columns(config)
     examples = pair_examples(pairs, key, columns)
-    most, form = response_tokens(config), chat.form_of(config.task)
+    most, form = response_tokens(config), config.task.chat_form
     generator = PairsGenerator(tokenizer, most, key, form=form)
     kept = [index for index, one in enumerate(examples) if not generator.is_tie(one)]
     num_cut = len(examples) - len(kept)
@@ -123,7 +120,7 @@ def build_eval_prompts(config: Config, tokenizer: Any, num: int) -> list[Prompt]
 
 def chat_note(config: Config, tokenizer: Any) -> str:
     """That plain prompts are read as chats, where task.chat=auto decides so; "" elsewhere."""
-    form = chat.form_of(config.task)
+    form = config.task.chat_form
     if not form.takes_plain:
         return ""
     first = config.task.examples(Split.train)[0]
@@ -140,14 +137,14 @@ def stream_of(
 ) -> PromptStream:
     """An endless stream of prompts made of these examples."""
     if len(examples):
-        form = chat.form_of(config.task)
+        form = config.task.chat_form
         chat.check_end(tokenizer, form, examples[0])
         if reads_reference_tokens(config) and chat.rendered_messages(tokenizer, form, examples[0]):
             # Evaluation would find it after the last step.
             chat.answer_tokens(tokenizer, form, examples[0], examples[0].reference)
         check_turns(config.task, tokenizer, examples[0])
     kept = examples
-    if getattr(config.task, "drop_long", False):
+    if config.task.drop_long:
         kept = short_enough(examples, config, tokenizer)
     return PromptStream(
         kept,
@@ -155,7 +152,7 @@ def stream_of(
         seed=stable_hash(config.seed, purpose),
         max_prompt_tokens=config.task.max_prompt_tokens,
         shuffle=shuffle,
-        shorten=prompt_shortener(config.task),
+        shorten=config.task.shorter,
         render=prompt_renderer(config.task, tokenizer),
         num_dropped=len(examples) - len(kept),
     )
@@ -170,14 +167,9 @@ def short_enough(examples: Sequence[Example], config: Config, tokenizer: Any) ->
 
 def prompt_reader(task: Task, tokenizer: Any) -> Read:
     """How a policy reads a prompt: as a text in its frame, or as a chat in its template."""
-    return functools.partial(chat.encode, tokenizer, chat.form_of(task))
-
-
-def prompt_shortener(task: Task) -> Shorten:
-    """How the task shortens prompts that are too long; most tasks do not."""
-    return task.shorter if isinstance(task, Shortening) else never_shorter
+    return functools.partial(chat.encode, tokenizer, task.chat_form)
 
 
 def prompt_renderer(task: Task, tokenizer: Any) -> Render:
     """The text that a policy reads of a prompt: the prompt, or a chat in its chat template."""
-    return functools.partial(chat.text, tokenizer, chat.form_of(task))
+    return functools.partial(chat.text, tokenizer, task.chat_form)

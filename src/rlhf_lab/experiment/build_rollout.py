@@ -29,8 +29,8 @@ from rlhf_lab.models.determinism import turn_on
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.rewards.data_rewards import PreferenceScorer
 from rlhf_lab.rewards.options import scoring_paths
-from rlhf_lab.rewards.preference import PreferenceScorer
 from rlhf_lab.rewards.shaping import shaped
 from rlhf_lab.rollout.background import ProcessExecutor, ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
@@ -46,8 +46,7 @@ from rlhf_lab.rollout.pipeline import Pipeline, RoundQueue
 from rlhf_lab.rollout.process import FailurePolicy
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.tasks import chat
-from rlhf_lab.tasks.prompt_selection import PromptSelection
+from rlhf_lab.tasks.prompts import PromptSelection
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import OFFLINE
@@ -98,7 +97,7 @@ def generator_context(
         functools.partial(policy_shape, model, tokenizer),
         Lengths(config.task.max_prompt_tokens, response_tokens(config), observation_tokens(config)),
         stable_hash(config.seed, ROLLOUT),
-        chat.form_of(config.task),
+        config.task.chat_form,
         Path(config.output.cache),
     )
 

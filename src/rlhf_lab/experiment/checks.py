@@ -53,16 +53,13 @@ from rlhf_lab.experiment.checks_teacher import check_teacher
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import pair_columns, pairs_file, trains_proxy
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rewards.function import FunctionReward
-from rlhf_lab.rewards.nobody import NoJudge
-from rlhf_lab.rewards.options import named_parts
+from rlhf_lab.rewards.options import NoJudge, named_parts, parts
 from rlhf_lab.runs.secrets import secret_in
 from rlhf_lab.runs.trackers.jsonl import leaves
-from rlhf_lab.tasks.chat import check_end, form_of
+from rlhf_lab.tasks.chat import check_end
+from rlhf_lab.tasks.examples import as_examples
 from rlhf_lab.tasks.pair_sources import pair_examples
-from rlhf_lab.tasks.protocols import Columned
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.preconditions import Cautious, Demanding
 from rlhf_lab.types.samples import Split
 
 
@@ -107,14 +104,13 @@ def check_secrets(config: Config) -> None:
 
 def check_parts(config: Config) -> None:
     """Every part must find what it needs of the environment: packages, servers, keys, functions."""
-    if any(isinstance(part, FunctionReward) for _, part in mounted_parts(config)):
+    if any(part.runs_own_code for node in (config.reward, config.judge) for part in parts(node)):
         # A module of the user's may change torch's state while it is imported. That is noticed,
         # and restored, only if torch was loaded before.
         import torch  # noqa: F401
 
     for key, part in mounted_parts(config):
-        if isinstance(part, Demanding):
-            part.require_usable(key)
+        part.require_usable(key)
 
 
 def mounted_parts(config: Config) -> Iterator[tuple[str, Any]]:
@@ -167,13 +163,12 @@ OF_THIS_MACHINE = (check_kernels, check_devices, check_workspace, check_parts)
 
 def warnings(config: Config) -> list[str]:
     """Valid settings that are probably mistakes."""
-    task = config.task.warning if isinstance(config.task, Cautious) else ""
     found = (
         config.correction.warning,
         starts_at_zero(config),
         unknown_writers(config),
         unknown_violations(config),
-        task,
+        config.task.warning,
         full_precision(config),
     )
     return [warning for warning in found if warning]
@@ -182,8 +177,7 @@ def warnings(config: Config) -> list[str]:
 def check_data(config: Config) -> None:
     """The rules for a command that reads the task's rows and trains nothing."""
     check_secrets(config)
-    if isinstance(config.task, Demanding):
-        config.task.require_usable("task")
+    config.task.require_usable("task")
 
 
 def require_readable_splits(config: Config) -> None:
@@ -197,7 +191,7 @@ def require_readable_splits(config: Config) -> None:
         examples = pair_examples(path, key, pair_columns(config))
         if isinstance(config.model, ScratchModel):
             # Its tokenizer is known before the stages that the run may need are trained.
-            check_end(config.task.tokenizer(), form_of(config.task), examples[0])
+            check_end(config.task.tokenizer(), config.task.chat_form, examples[0])
 
 
 def require_working_parts(config: Config) -> None:
@@ -209,7 +203,7 @@ def require_working_parts(config: Config) -> None:
         require_readable(config.proxy, "proxy.path")
     examples = config.task.examples(Split.train)
     # Of all columns, so that a refusal names those that there are.
-    example = (examples.keeping(None) if isinstance(examples, Columned) else examples)[0]
+    example = as_examples(examples).keeping(None)[0]
     for key in ("reward", "judge"):
         for place, part in named_parts(key, getattr(config, key)):
             part.require_working(place, example)

@@ -8,7 +8,6 @@ from rlhf_lab.rewards.options import parts
 from rlhf_lab.rollout.generators.options import Ability
 from rlhf_lab.types.data import Objective, ValueModel
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import EntropyScaled, Interpolating, Splitting
 from rlhf_lab.types.run_options import ReturnScaling
 
 PLAIN = "none"
@@ -40,9 +39,7 @@ def check_truncated(config: Config) -> None:
     few that are chosen among those of a group."""
     if not config.run.mask_truncated or config.algo.objective is not Objective.comparison:
         return
-    from rlhf_lab.experiment.algorithm_probes import trains_fixed_rows
-
-    if not trains_fixed_rows(config.algo):
+    if not config.algo.needs.trained_rows:
         raise UserError(
             f"run.mask_truncated=true with algo={config.algo.name}: its loss compares all samples "
             "of a group, and needs equally many of each; pass run.mask_truncated=false with "
@@ -55,21 +52,20 @@ def check_return_scaling(config: Config) -> None:
     """Only credit that grows with the rewards can be divided by their range."""
     if config.run.return_scaling is ReturnScaling.none:
         return
-    from rlhf_lab.experiment.algorithm_probes import credits_reward_scale
-
-    if not credits_reward_scale(config.algo):
+    if not config.algo.needs.scales_with_reward:
         raise UserError(
             f"run.return_scaling={config.run.return_scaling} with algo={config.algo.name}: its "
             "credit is already free of the scale of rewards; pass run.return_scaling=none, an "
             "algorithm that does not standardise (rloo, dr_grpo), or for those with a value model "
-            "algo.whiten_advantages=false"
+            "algo.whiten_advantages=false (an algorithm of your own declares "
+            "Needs(scales_with_reward=True))"
         )
 
 
 def check_value_rounds(config: Config) -> None:
     """Values that are learned first must leave rounds to the policy, and an engine must be able to
     leave a network as it is."""
-    rounds = getattr(config.algo, "value_rounds", 0)
+    rounds = config.algo.needs.value_rounds
     if not rounds:
         return
     if rounds >= config.run.num_rounds:
@@ -131,8 +127,9 @@ def check_writers(config: Config) -> None:
     """A correction that asks for the writers needs samples whose writers the run knows, and has if
     they are read again."""
     of = f"correction={config.correction.name}"
-    reads = isinstance(config.correction, Splitting | EntropyScaled)
-    if not (reads or isinstance(config.correction, Interpolating)):
+    needs = config.correction.needs
+    reads = needs.writer_logp or needs.entropy
+    if not (reads or needs.lag):
         return
     if reads and config.run.buffer_rounds:
         raise UserError(
@@ -193,12 +190,13 @@ def check_samples(config: Config) -> None:
 def starts_at_zero(config: Config) -> str:
     """A warning where values start at zero and lam < 1; else ''."""
     is_learned = any(part.is_learned for part in parts(config.reward))
-    kind, has_bins = config.algo.needs.values, config.algo.needs.bins is not None
+    needs = config.algo.needs
+    kind, has_bins = needs.values, needs.bins is not None
     is_zero = kind is ValueModel.shared or (kind is ValueModel.own and (has_bins or not is_learned))
-    if not is_zero or getattr(config.algo, "lam", 1.0) >= 1:
+    if not is_zero or needs.lam >= 1:
         return ""
     return (
-        f"algo.lam={config.algo.lam} with values that begin at zero, as no reward model "
+        f"algo.lam={needs.lam} with values that begin at zero, as no reward model "
         "gives them: until they are learned, late tokens get more credit than early ones; "
         "algo.lam=1 avoids it"
     )

@@ -77,8 +77,8 @@ def reward_devices(config: Config) -> Iterator[tuple[str, str]]:
     """Key and value of every device that a reward model names."""
     for node in ("reward", "judge"):
         for key, part in named_parts(node, getattr(config, node)):
-            if (device := getattr(part, "device", AUTO)) != AUTO:
-                yield f"{key}.device", device
+            if part.device != AUTO:
+                yield f"{key}.device", part.device
 
 
 def full_precision(config: Config) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.rewards.environment import EnvironmentReward
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.rollout.cluster.options import WeightUpdate
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
@@ -11,7 +10,6 @@ from rlhf_lab.rollout.generators.episode_options import WhenLate
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
 from rlhf_lab.rollout.generators.options import Ability
 from rlhf_lab.tasks.chat_turns import refuse_first
-from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.training.stages.sft_options import LossOn
 from rlhf_lab.types.errors import UserError, refuse_first_of
 from rlhf_lab.types.samples import Prompt, Split
@@ -19,15 +17,14 @@ from rlhf_lab.types.samples import Prompt, Split
 
 def check_episodes(config: Config) -> None:
     """Episodes must be generated, scored and learned from by parts that know them."""
-    if not isinstance(config.task, Episodic):
+    if not config.task.is_episodic:
         refuse_without_environment(config)
         refuse_turns(config)
         refuse_tools(config)
         refuse_waits(config)
         return
     generator, run = config.generator, config.run
-    # A user's own task need not declare it.
-    shares_random = getattr(config.task, "shares_random", False)
+    shares_random = config.task.shares_random
     refusals = (
         (
             not generator.draws_samples,
@@ -136,7 +133,7 @@ def refuse_without_environment(config: Config) -> None:
     """The environment's reward needs an environment."""
     for key in ("reward", "judge"):
         for place, part in named_parts(key, getattr(config, key)):
-            if isinstance(part, EnvironmentReward):
+            if part.needs_episodes:
                 raise UserError(
                     f"{place}=environment with task={config.task.name}: the task has no "
                     "environment; pass another reward, or task=ask_nano"
@@ -145,7 +142,7 @@ def refuse_without_environment(config: Config) -> None:
 
 def require_one_turn(config: Config, what: str) -> None:
     """Raise UserError where what is to be made consists of answers of one turn."""
-    if isinstance(config.task, Episodic):
+    if config.task.is_episodic:
         raise UserError(
             f"task={config.task.name} has several turns, and {what} compare answers of one: pass "
             "reward=environment, or another task"
@@ -156,7 +153,7 @@ def require_working_environment(config: Config) -> None:
     """Begin an episode and take one action, so that an environment that cannot is refused before
     the first step."""
     task = config.task
-    if not isinstance(task, Episodic):
+    if not task.is_episodic:
         return
     example = task.examples(Split.train)[0]
     limits = Limits(task.max_turns, 1, 1, task.max_observation_tokens)

@@ -6,17 +6,13 @@ from __future__ import annotations
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import has_judge, has_references, trains_on_labels, trains_proxy
-from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import named_parts
-from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 
 
 def named_reference(config: Config) -> str:
     """How to have reference answers: tasks of own rows name a column of them."""
-    if hasattr(config.task, "reference"):
-        return "task.reference=<column of reference answers>"
-    return "another task"
+    return str(config.task.other_references)
 
 
 def check_references(config: Config) -> None:
@@ -34,7 +30,7 @@ def check_references(config: Config) -> None:
                 )
     if trains_proxy(config):
         scorers = "reward=function reward.path=MODULE.FUNCTION, reward.path=<a reward model>"
-        if isinstance(config.task, Episodic):
+        if config.task.is_episodic:
             scorers = "reward=environment"
         raise UserError(
             f"reward={config.reward.name} with task={config.task.name}: a proxy is centred on the "
@@ -47,7 +43,7 @@ def check_judge(config: Config) -> None:
     """`none` is allowed only as judge, and only if neither labels nor win-rates are needed."""
     for key in ("reward", "judge"):
         for place, part in named_parts(key, getattr(config, key)):
-            if isinstance(part, NoJudge) and place != "judge":
+            if not part.scores and place != "judge":
                 raise UserError(
                     f"{place}=none: a reward must score; choose another option of group reward"
                 )

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import response_tokens
 from rlhf_lab.rewards.options import RewardOptions, named_parts, num_proxies, parts
-from rlhf_lab.rewards.per_task import PerTaskReward
-from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.errors import UserError
 
 
@@ -20,7 +18,7 @@ def check_rules(config: Config) -> None:
         if is_rule and not config.task.has_rule:
             option = "reward" if key == "reward" else "reward@judge"
             scorer = f"reward_model {key}.path=<hub name or folder of a reward model>"
-            if isinstance(config.task, Episodic):
+            if config.task.is_episodic:
                 scorer = "environment"
             raise UserError(
                 f"{key}=task_rule with task={config.task.name}: this task has no rule of its own; "
@@ -35,17 +33,17 @@ def check_rules(config: Config) -> None:
 
 def without_tasks(options: RewardOptions) -> Iterator[RewardOptions]:
     """A reward's options and those of its terms, but of none of a task of a mixture."""
-    return iter(()) if isinstance(options, PerTaskReward) else parts(options)
+    return iter(()) if options.by_task else parts(options)
 
 
 def check_terms_of_tasks(config: Config, key: str) -> None:
     """Every task of a mixture must have its reward, and the rule that this scores it by."""
     for place, options in named_parts(key, getattr(config, key)):
-        if not isinstance(options, PerTaskReward):
+        if not options.by_task:
             continue
-        tasks = getattr(config.task, "tasks", None)
-        if not isinstance(tasks, dict) or set(tasks) != set(options.terms):
-            known = f"the tasks {sorted(tasks)}" if isinstance(tasks, dict) else "no mixture"
+        tasks = config.task.tasks
+        if set(tasks) != set(options.terms):
+            known = f"the tasks {sorted(tasks)}" if tasks else "no mixture"
             raise UserError(
                 f"{place}=per_task with terms for {sorted(options.terms)} and task="
                 f"{config.task.name} with {known}: give every task of task=mixture one reward, "
@@ -63,7 +61,7 @@ def unknown_violations(config: Config) -> str:
     """A warning where an algorithm needs rewards that show violated constraints, and a reward model
     alone gives them; else ''."""
     is_plain = config.reward.is_learned
-    if not getattr(config.algo, "is_constrained", False) or not is_plain:
+    if not config.algo.needs.constraints or not is_plain:
         return ""
     return (
         f"algo={config.algo.name} with reward={config.reward.name}: a reward of 0 or less means "
@@ -86,7 +84,7 @@ def check_shaping(config: Config) -> None:
             f"shaping.overlong_buffer={shaping.overlong_buffer} is more than the response limit of "
             f"{limit} tokens: lower it, or raise generator.max_new_tokens"
         )
-    if shaping.overlong_buffer and getattr(config.algo, "overlong_penalty", 0):
+    if shaping.overlong_buffer and config.algo.needs.length_penalty:
         raise UserError(
             f"shaping.overlong_buffer={shaping.overlong_buffer} with algo={config.algo.name}: it "
             "punishes long answers by itself; pass algo.overlong_penalty=0 or leave the buffer out"

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -23,6 +23,7 @@ from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.options import GeneratorOptions
 from rlhf_lab.rollout.mode import Mode
+from rlhf_lab.runs.identity import Settings, flat
 from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.tasks.audit import DataOptions
@@ -36,6 +37,8 @@ from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.run_options import RunOptions
 
+# Key of the name of a part's class in its plain values.
+PART = "part"
 # Nodes that no option of a group is chosen for.
 NODES = ("sft", "labels", "reward_model", "data", "shaping", "episodes", "fork", "output")
 
@@ -208,11 +211,54 @@ def refuse_keys(prefix: str, node: Any, part: type) -> None:
         )
 
 
+def changed(part: Any, declared: Any = None) -> Any:
+    """The values of a part that differ from the defaults of its class, as `plain` gives them: an
+    option that is added with a default that changes nothing changes no hash. The name of a part is
+    always among them, unless its class is `declared`: it tells classes apart."""
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        found = {}
+        hints = get_type_hints(type(part))
+        for column in dataclasses.fields(part):
+            value = getattr(part, column.name)
+            is_kind = column.name == "name" and type(part) is not declared
+            if is_kind or not is_default(column, value):
+                inner = changed(value, hints[column.name])
+                if inner or not dataclasses.is_dataclass(value):
+                    found[column.name] = inner
+        return found
+    if isinstance(part, dict):
+        return {name: changed(value) for name, value in part.items()}
+    return plain(part)
+
+
+def is_default(column: dataclasses.Field[Any], value: Any) -> bool:
+    """Whether a field has this value where none is given."""
+    if column.default_factory is not dataclasses.MISSING:
+        return bool(value == column.default_factory())
+    return bool(value == column.default)
+
+
+def settings_of(config: Config) -> Settings:
+    """The settings of a run, and which of them are changed."""
+    values = {key: value for key, value in flat(plain(config)).items() if not is_part(key)}
+    return Settings(values, changed_keys(config))
+
+
+def changed_keys(config: Config) -> list[str]:
+    """The keys whose values differ from their defaults."""
+    return [*flat(changed(config))]
+
+
+def is_part(key: str) -> bool:
+    """Whether a key of `plain` is that of a class's name."""
+    return key.rpartition(".")[2] == PART
+
+
 def plain(part: Any) -> Any:
     """A part as JSON-able data, enums by value, with the name of its class."""
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         values = {f.name: plain(getattr(part, f.name)) for f in dataclasses.fields(part)}
-        return {"part": type(part).__name__} | values
+        return {PART: type(part).__name__} | values
     if isinstance(part, dict):
         return {name: plain(value) for name, value in part.items()}
     return getattr(part, "value", part)

@@ -14,8 +14,7 @@ from uuid import UUID
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.atomic_folder import atomic_folder
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import SplitAudit
-from rlhf_lab.tasks.overlap import Overlap
+from rlhf_lab.tasks.audit import Overlap, SplitAudit
 from rlhf_lab.tasks.tables import TableExamples
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split

@@ -10,7 +10,6 @@ from rlhf_lab.experiment.build_prompts import (
     build_prompts,
     prompt_reader,
     prompt_renderer,
-    prompt_shortener,
 )
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.data_copy import Splits, refuse_copy, write_copy
@@ -19,8 +18,7 @@ from rlhf_lab.experiment.data_tables import show_tables
 from rlhf_lab.experiment.derived import reads_reference_tokens, response_tokens
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import Limits, audit_split
-from rlhf_lab.tasks.overlap import Overlap, overlap
+from rlhf_lab.tasks.audit import Limits, Overlap, audit_split, overlap
 from rlhf_lab.tasks.prompts import Read, Render, fit, text_of
 from rlhf_lab.tasks.references import ReferenceForm, reference_form, reference_sample
 from rlhf_lab.tasks.tables import NoSuchFile
@@ -82,7 +80,7 @@ def limits_of(config: Config, tokenizer: Any | None) -> Limits:
         answer = functools.partial(reference_tokens, tokenizer, form)
         render = prompt_renderer(config.task, tokenizer)
     prompt, response = config.task.max_prompt_tokens, response_tokens(config)
-    return Limits(read, prompt_shortener(config.task), prompt, response, render, answer)
+    return Limits(read, config.task.shorter, prompt, response, render, answer)
 
 
 def reference_tokens(tokenizer: Any, form: ReferenceForm, example: Example) -> list[int]:

@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import has_references
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.audit import SplitAudit
-from rlhf_lab.tasks.lengths import Repeats
-from rlhf_lab.tasks.overlap import Overlap
-from rlhf_lab.tasks.protocols import Explained
+from rlhf_lab.tasks.audit import Overlap, Repeats, SplitAudit
 from rlhf_lab.tasks.references import LongReferences, reference_form
 
 # What becomes of them.
@@ -69,7 +66,7 @@ def show_tables(
 def show_columns(config: Config, console: Console, audits: Sequence[SplitAudit]) -> None:
     """The columns of every split, how often they are empty, and if the task knows, their use."""
     task = config.task
-    uses = task.uses() if isinstance(task, Explained) else {}
+    uses = task.uses()
     rows = [
         [a.split.value, name, share(a.empty[name], a.rows), used_as(name, uses)]
         for a in audits
@@ -79,7 +76,7 @@ def show_columns(config: Config, console: Console, audits: Sequence[SplitAudit])
         console.table("\ncolumns", ["split", "column", "empty", "used as"], rows)
     elif rows:
         console.table("\ncolumns", ["split", "column", "empty"], [row[:3] for row in rows])
-    for note in task.notes() if isinstance(task, Explained) else ():
+    for note in task.notes():
         console.print(note)
 
 

@@ -13,12 +13,9 @@ from rlhf_lab.experiment.generator_devices import (
 )
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.sampling import GenerationSettings
-from rlhf_lab.rewards.nobody import NoJudge
 from rlhf_lab.rewards.options import num_proxies, reads_tokens
 from rlhf_lab.rollout.generators.options import GeneratorOptions
-from rlhf_lab.tasks.environment import Episodic
-from rlhf_lab.tasks.pair_forms import PairColumns, form_of
-from rlhf_lab.tasks.protocols import Referencing, Verifiable
+from rlhf_lab.tasks.pairs import PairColumns, form_of
 from rlhf_lab.training.engines.ranks import world_size
 
 PROBE_EVERY_ON_GPU = 10
@@ -37,8 +34,7 @@ def response_key(config: Config) -> str:
 
 def observation_tokens(config: Config) -> int:
     """What the environment of an episode may write at most; 0 for a task without one."""
-    task = config.task
-    return task.max_turns * task.max_observation_tokens if isinstance(task, Episodic) else 0
+    return int(config.task.max_turns * config.task.max_observation_tokens)
 
 
 def sample_tokens(config: Config) -> int:
@@ -69,8 +65,7 @@ def judged_tokens(config: Config) -> int:
 
 def has_references(config: Config) -> bool:
     """Whether the task has reference answers, which SFT, proxies and win-rates need."""
-    task = config.task
-    return task.has_references if isinstance(task, Referencing) else True
+    return bool(config.task.has_references)
 
 
 def reads_reference_tokens(config: Config) -> bool:
@@ -80,7 +75,7 @@ def reads_reference_tokens(config: Config) -> bool:
 
 def has_judge(config: Config) -> bool:
     """Whether samples are judged in evaluation."""
-    return not isinstance(config.judge, NoJudge)
+    return bool(config.judge.scores)
 
 
 def trains_proxy(config: Config) -> bool:
@@ -117,9 +112,7 @@ def pair_columns(config: Config) -> PairColumns:
 
 def is_verified(config: Config) -> bool:
     """Whether the judge's score means right or wrong: the rule of a verifiable task."""
-    task = config.task
-    is_verifiable = isinstance(task, Verifiable) and task.is_verifiable
-    return is_verifiable and bool(config.judge.is_rule)
+    return bool(config.task.is_verifiable and config.judge.is_rule)
 
 
 def chunks_per_round(config: Config) -> int:
@@ -187,11 +180,10 @@ def num_gpus(config: Config) -> int:
 
 def reference_groups(config: Config) -> int:
     """Groups per round whose log-probs under the reference are computed."""
-    from rlhf_lab.experiment.algorithm_probes import reads_reference
     from rlhf_lab.training.round_reader import ALL
 
     groups = config.tracker.reference_groups
-    return ALL if groups == ALL or reads_reference(config.algo) else groups
+    return ALL if groups == ALL or config.algo.needs.reference else groups
 
 
 def probe_every(config: Config) -> int:
@@ -203,8 +195,6 @@ def probe_every(config: Config) -> int:
 
 def timing_settings(config: Config) -> dict[str, Any]:
     """The settings that decide a run's time, for `rlhf-lab plan`."""
-    from rlhf_lab.experiment.algorithm_probes import trains_fixed_rows
-
     return {
         **{f.name: getattr(config.run, f.name) for f in fields(config.run)},
         "max_staleness": config.mode.max_staleness,
@@ -213,5 +203,5 @@ def timing_settings(config: Config) -> dict[str, Any]:
         "num_generators": config.mode.num_background,
         "num_trainers": world_size(),
         "chunk_groups": config.generator.chunk_groups,
-        "compares": trains_fixed_rows(config.algo),
+        "compares": bool(config.algo.needs.trained_rows),
     }

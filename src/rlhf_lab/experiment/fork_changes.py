@@ -3,12 +3,13 @@ followed. docs/forks.md has the same table in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.runs.folder import SCHEDULE
+from rlhf_lab.runs.identity import flat, is_below
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.types.data import Objective
 from rlhf_lab.types.errors import UserError
@@ -67,24 +68,6 @@ def changes_between(parent: Config, config: Config) -> dict[str, Pair]:
 def repeats(config: Config) -> bool:
     """Whether a fork goes along the recorded schedule of its parent."""
     return config.mode.is_replay and config.mode.schedule == config.fork.parent
-
-
-def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Values by dotted keys; a list is one value."""
-    return dict(pairs_of(value, prefix))
-
-
-def pairs_of(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, inner in value.items():
-        if isinstance(inner, Mapping):
-            yield from pairs_of(inner, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", inner
-
-
-def is_below(key: str, nodes: tuple[str, ...]) -> bool:
-    """Whether a key is one of these, or stands below one of them."""
-    return any(key == node or key.startswith(f"{node}.") for node in nodes)
 
 
 def reason_against(key: str) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.evaluation.measures.intervals import wilson
-from rlhf_lab.evaluation.measures.sft_distance import log_ratios
+from rlhf_lab.evaluation.measures import wilson
+from rlhf_lab.evaluation.sft_distance import log_ratios
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.export import policy_of, versions
 from rlhf_lab.experiment.policy_loader import PolicyLoader

@@ -13,10 +13,8 @@ from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.pretrained import PretrainedModel
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.tasks import chat
-from rlhf_lab.tasks.jsonl import JsonLines
 from rlhf_lab.tasks.pairs import PARTS, SIDES, with_tokens
-from rlhf_lab.tasks.tables import RequiredFields
+from rlhf_lab.tasks.tables import JsonLines, RequiredFields
 from rlhf_lab.training.stages.pair_lengths import cut_pair
 from rlhf_lab.training.stages.scored_rows import tokens_of
 from rlhf_lab.types.errors import UserError
@@ -62,7 +60,7 @@ def as_read(rows: Iterable[Row], start: tuple[Any, Any], config: Config) -> Pack
     ends, options, path = TextFrame(tokenizer).ends, config.reward_model, config.labels.path
     if not path:
         return PackedPairs(cut_pair(row, ends, options) for row in rows)
-    form = chat.form_of(config.task)
+    form = config.task.chat_form
     read = (cut_pair(with_tokens(row, tokenizer, form), ends, options) for row in rows)
     return PackedPairs(within_context(row, model, path) for row in read)
 

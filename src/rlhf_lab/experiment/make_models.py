@@ -13,7 +13,6 @@ import torch
 from rlhf_lab.experiment.build_prompts import (
     build_prompts,
     prompt_reader,
-    prompt_shortener,
     stream_of,
 )
 from rlhf_lab.experiment.build_stage import stage_engine
@@ -35,7 +34,6 @@ from rlhf_lab.models.without_weights import with_parameters, without_weights
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import episode_limits
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.tasks.prompts import PromptStream, fit
 from rlhf_lab.tasks.references import LongReferences, reference_form, reference_sample
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
@@ -102,7 +100,7 @@ def sft_prompts(
     references need not be cut."""
     examples = config.task.examples(split)
     if isinstance(answers, StageReferences) and answers.form.long is LongReferences.left_out:
-        read, shorten = prompt_reader(config.task, tokenizer), prompt_shortener(config.task)
+        read, shorten = prompt_reader(config.task, tokenizer), config.task.shorter
         fitted = (fit(one, read, shorten, config.task.max_prompt_tokens) for one in examples)
         kept = [one for one, tokens in fitted if answers.fits(Prompt(0, tokens, one))]
         if not kept:
@@ -123,7 +121,7 @@ def sft_prompts(
 def answers_of(config: Config, tokenizer: Any, options: SFTOptions) -> Answers:
     """What SFT learns: reference answers, or demonstrations of episodes."""
     limit = sft_response_tokens(config)
-    if not isinstance(config.task, Episodic):
+    if not config.task.is_episodic:
         return StageReferences(tokenizer, limit, options, reference_form(config.task))
     seed = functools.partial(stable_hash, config.seed, "environment", "sft")
     limits = episode_limits(config.task, limit)

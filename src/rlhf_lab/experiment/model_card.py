@@ -141,7 +141,7 @@ def made_with(manifest: Mapping[str, Any]) -> Iterator[list[str]]:
     if git := manifest.get("git"):
         changes = " with local changes" if git["is_dirty"] else ""
         yield ["git commit", f"{git['commit']}{changes}"]
-    for key in ("config_hash", "run_id", "weights_digest", "accelerator"):
+    for key in ("content", "run_id", "weights_digest", "accelerator"):
         if manifest.get(key):
             yield [key.replace("_", " "), str(manifest[key])]
 

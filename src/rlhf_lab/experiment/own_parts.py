@@ -11,39 +11,39 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab.experiment.plugins import imported
+from rlhf_lab.rewards.options import RewardOptions
+from rlhf_lab.rollout.generators.options import GeneratorOptions
+from rlhf_lab.tasks.task_options import Task
+from rlhf_lab.training.engines.options import EngineOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
-# The members that this package uses of a part of each group, besides its options.
+# Members that this package uses of a part, in groups whose parts need not extend a class.
 MEMBERS: Mapping[str, tuple[str, ...]] = {
-    "algo": ("objective", "reduction", "needs", "credit", "loss"),
-    "correction": ("corrects", "anchors_at_start", "warning", "weight", "step"),
-    "task": (
-        *("max_prompt_tokens", "max_response_tokens", "has_rule", "examples", "tokenizer"),
-        "judge",
+    "algo": (
+        *("objective", "reduction", "needs", "credit", "loss"),
+        *("at_round", "state", "with_state", "adapted"),
     ),
-    "reward": (
-        *("is_rule", "is_learned", "reads_example", "num_proxies", "model_paths"),
-        *("step_model_paths", "require_usable", "require_working", "build"),
-    ),
-    "generator": (
-        *("temperature", "chunk_groups", "max_new_tokens", "threads", "device", "dtype"),
-        *("abilities", "draws_samples", "decodes_here", "has_own_kernels", "unrounded"),
-        *("num_gpus", "gpus_per_copy", "server_gpus", "address", "build"),
-    ),
-    "engine": (
-        *("threads", "micro_rows", "micro_tokens", "logit_tokens", "device", "dtype", "versions"),
-        *("shares_work", "measures_cosine", "on", "build"),
+    "correction": (
+        *("corrects", "anchors_at_start", "needs", "warning", "weight", "step"),
+        *("fitted", "proximal", "terms"),
     ),
     "tracker": (
         *("tensorboard", "wandb", "probe_groups", "probe_every", "reference_groups"),
         *("changed_share", "open"),
     ),
 }
-# The class that brings most of them, and what is left to write.
+# The classes that parts of other groups extend, whose abstract methods they write.
+CLASSES: Mapping[str, type] = {
+    "task": Task,
+    "reward": RewardOptions,
+    "generator": GeneratorOptions,
+    "engine": EngineOptions,
+}
+# The class that brings most of what a part must have, and what is left to write.
 BASES = {
-    "algo": "rlhf_lab.types.protocols.Algorithm",
-    "correction": "rlhf_lab.algos.corrections.common.CorrectionDefaults",
+    "algo": "rlhf_lab.algos.options.AlgorithmOptions",
+    "correction": "rlhf_lab.algos.corrections.common.CorrectionOptions",
     "task": "rlhf_lab.tasks.task_options.GeneratedTask",
     "reward": "rlhf_lab.rewards.options.RewardOptions",
     "generator": "rlhf_lab.rollout.generators.options.GeneratorOptions",
@@ -104,11 +104,19 @@ def is_number(part: type, name: str) -> bool:
 
 def require_members(place: str, group: str, part: type) -> None:
     """Refuse a class without what the group's parts must have."""
+    base = CLASSES.get(group, object)
+    is_based = issubclass(part, base)
+    if not is_based:
+        raise UserError(
+            f"{place} does not extend {base.__module__}.{base.__name__}, which has defaults for "
+            f"what a {group} may leave out: extend it, or {BASES[group]} (docs/extending.md)"
+        )
     known = {f.name for f in dataclasses.fields(part)}
-    missing = [name for name in MEMBERS[group] if not hasattr(part, name) and name not in known]
+    members = MEMBERS.get(group, ())
+    missing = [name for name in members if not hasattr(part, name) and name not in known]
     missing += sorted(getattr(part, "__abstractmethods__", ()))
     if missing:
         raise UserError(
-            f"{place} has no {', '.join(missing)}: write what is missing, as {BASES[group]} shows "
+            f"{place} has no {', '.join(missing)}: extend {BASES[group]}, and write what it lacks "
             "(docs/extending.md)"
         )

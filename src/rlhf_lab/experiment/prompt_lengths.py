@@ -12,7 +12,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import pair_columns, pairs_file
 from rlhf_lab.experiment.planning.needs import evaluates, makes_labels
 from rlhf_lab.models.causal_lm import load_tokenizer
-from rlhf_lab.tasks.lazy_rows import LazyRows
+from rlhf_lab.tasks.examples import LazyExamples
 from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Split
@@ -27,9 +27,9 @@ def require_fit(config: Config) -> None:
         stream_of(pairs, config, tokenizer, "offline", shuffle=False).require_fit(sys.maxsize)
     for split, count in used_prompts(config):
         examples = examples_of(config, split)
-        if isinstance(examples, LazyRows):
+        if isinstance(examples, LazyExamples):
             continue  # as long as the task makes them, and costly to make
-        if getattr(config.task, "drop_long", False):
+        if config.task.drop_long:
             require_one(config, split, tokenizer)
             continue
         is_train = split is Split.train

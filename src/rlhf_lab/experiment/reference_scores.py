@@ -14,12 +14,11 @@ from typing import Any
 from rlhf_lab.experiment.code_digest import code_digest
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.models.devices import chosen
-from rlhf_lab.rewards.ensemble import EnsembleReward
-from rlhf_lab.rewards.model_options import ModelReward
+from rlhf_lab.rewards.model_options import EnsembleReward, ModelReward
 from rlhf_lab.runs.atomic_folder import ENTRY, file_digest
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.training.stages.cache import cached
-from rlhf_lab.types.reward_protocols import Reward
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group
 
 STAGE = "reference_scores"
@@ -27,7 +26,7 @@ SCORES = "scores.json"
 
 
 @dataclass(frozen=True)
-class KnownReferences:
+class KnownReferences(Reward):
     """A reward that reads its scores of `references` from a cache, once they are in it.
 
     root: of the cache. key: all that decides these scores.

@@ -65,6 +65,6 @@ class RoundWarnings:
 
     def _of_empty(self) -> str:
         """What to do about empty answers."""
-        if getattr(self.config.task, "chat", "") in (False, "false"):
+        if self.config.task.chat in (False, "false"):
             return "a model that is made for chats needs task.chat=true"
         return "look at prompts and answers with `rlhf-lab data` and `rlhf-lab samples`"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import TypedDict
 
 from rlhf_lab.runs.atomic_folder import ENTRY, atomic_write, file_digest
-from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.reading import Unreadable, checked, read_json
 from rlhf_lab.types.errors import UserError
 
@@ -148,7 +148,7 @@ def own_products(config: Config, may_make: bool) -> RunProducts:
 
 def settings_hash(key: Mapping[str, Any]) -> str:
     """The hash of a key's settings, by whatever code, engine and device it was made."""
-    return config_hash(without_makers(key))
+    return hash_of(without_makers(key))
 
 
 def without_makers(value: Any) -> Any:

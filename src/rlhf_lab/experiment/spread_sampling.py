@@ -13,8 +13,7 @@ from typing import Any, cast
 
 import torch
 
-from rlhf_lab.evaluation.evaluator import Evaluator
-from rlhf_lab.evaluation.validator import Validator
+from rlhf_lab.evaluation.evaluator import Evaluator, Validator
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources

@@ -37,7 +37,7 @@ def talk(
     generator = build_generator(config, policy, tokenizer, "chat", temperature, max_tokens)
     weights = Weights(number, dict(policy.named_parameters()))
     read = prompt_reader(config.task, tokenizer)
-    first, form = config.task.examples(config.eval.split)[0], chat.form_of(config.task)
+    first, form = config.task.examples(config.eval.split)[0], config.task.chat_form
     is_chat = bool(chat.rendered_messages(tokenizer, form, first))
     turns: tuple[tuple[str, str], ...] = ()
     for count, line in enumerate(lines):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from rlhf_lab.experiment.build_engine import EngineJob, build_value_model, engine_job
-from rlhf_lab.experiment.build_prompts import chat_note, functions_of
+from rlhf_lab.experiment.build_prompts import chat_note
 from rlhf_lab.experiment.build_rollout import build_pipeline
 from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
 from rlhf_lab.experiment.checks import warnings
@@ -35,7 +35,7 @@ from rlhf_lab.models.devices import chosen, release_unused
 from rlhf_lab.models.reward_model import reward_model_shape
 from rlhf_lab.models.token_texts import token_texts
 from rlhf_lab.models.weights import num_parameters
-from rlhf_lab.rewards.options import scoring_paths
+from rlhf_lab.rewards.options import parts, scoring_paths
 from rlhf_lab.rollout.generators.options import RoundWeights
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.runs.signals import SIGNALS
@@ -166,9 +166,8 @@ def report_settings(config: Config, policy: tuple[Any, Any], report: Callable[[s
     model, tokenizer = policy
     for warning in warnings(config):
         report(f"warning: {warning}")
-    for function in functions_of(config):
-        report(function.note)
-    notes = chat_note(config, tokenizer), kept_weights(config, model), idle_cores(config, model)
+    notes = [part.note for node in (config.reward, config.judge) for part in parts(node)]
+    notes += chat_note(config, tokenizer), kept_weights(config, model), idle_cores(config, model)
     for line in filter(None, notes):
         report(line)
 

@@ -6,8 +6,8 @@ import copy
 from pathlib import Path
 from time import perf_counter
 
+from rlhf_lab.evaluation.evaluator import Validator
 from rlhf_lab.evaluation.options import Validate
-from rlhf_lab.evaluation.validator import Validator
 from rlhf_lab.experiment.build import build_evaluator, build_player, build_proxy
 from rlhf_lab.experiment.build_prompts import build_eval_prompts
 from rlhf_lab.experiment.config import Config

@@ -10,11 +10,11 @@ from typing import Any
 
 from rlhf_lab.evaluation.evaluator import Evaluator
 from rlhf_lab.evaluation.options import EvalOptions
-from rlhf_lab.experiment.config import plain
+from rlhf_lab.experiment.config import changed
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.adapter_versions import merged_version
 from rlhf_lab.runs.atomic_folder import file_digest
-from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.saved_tensors import read_version
 from rlhf_lab.types.data import Metrics
@@ -62,8 +62,8 @@ def speed(metrics: Row, seconds: float) -> Metrics:
 def row_digest(options: EvalOptions, path: Path) -> str:
     """What a row of the weights in this file is known by: other weights, or options that give other
     numbers, have another one."""
-    own = {name: value for name, value in plain(options).items() if name not in NOT_OF_A_ROW}
-    return config_hash({"eval": own, "weights": file_digest(path)})
+    own = {name: value for name, value in changed(options).items() if name not in NOT_OF_A_ROW}
+    return hash_of({"eval": own, "weights": file_digest(path)})
 
 
 def known_rows(options: EvalOptions, rows: Path, saved: Mapping[int, Path]) -> dict[int, Metrics]:

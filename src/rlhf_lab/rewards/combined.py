@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
-from rlhf_lab.rewards.options import RewardOptions
+from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.reward_protocols import Abstaining, Metered, Reward, scored_groups
-from rlhf_lab.types.samples import Group, Sample, Steps
+from rlhf_lab.types.reward import Reward
+from rlhf_lab.types.samples import MIXED_TASK, Group, Sample, Steps
 
 Reference = Callable[[Group], Sample]
 
@@ -73,6 +73,9 @@ class CombinedReward(RewardOptions):
         if self.how is How.product and self.weights:
             raise UserError("reward.weights with reward.how=product: factors have no weights")
 
+    def build(self, context: RewardContext) -> CombinedScorer:
+        return CombinedScorer(self, context.terms_of(self), context.reference_for(self))
+
     @property
     def reads_reference(self) -> str:
         return f"calibrated={self.calibrated}" if self.calibrated else ""
@@ -97,7 +100,7 @@ def require_names(key: str, names: Iterable[str], known: Collection[str]) -> Non
 Row = tuple[float | None, ...]
 
 
-class CombinedScorer:
+class CombinedScorer(Reward):
     """Scores by live terms. A group that one of them cannot score has no score, and neither has one
     with a sample that all of them leave to others."""
 
@@ -147,20 +150,12 @@ class CombinedScorer:
 
     def drain(self) -> Mapping[str, int]:
         """The counts of all terms."""
-        counts: Counter[str] = Counter()
-        for term in self._terms.values():
-            if isinstance(term, Metered):
-                counts.update(term.drain())
-        return counts
+        return counts_of(self._terms.values())
 
     def _scored(self, name: str, groups: Sequence[Group]) -> list[tuple[Row, Sequence[Steps]]]:
         """The scores of a term, and what it gave for steps."""
         term = self._terms[name]
-        scored: list[tuple[Row, Sequence[Steps]]]
-        if isinstance(term, Abstaining):
-            scored = [(row, ()) for row in term.partial_scores(groups)]
-        else:
-            scored = [(one.rewards, one.step_rewards) for one in scored_groups(term, groups)]
+        scored = term.as_term(groups)
         if name not in self._options.calibrated:
             return scored
         answers = [Group(group.prompt, (self._reference(group),)) for group in groups]
@@ -200,6 +195,67 @@ def calibrated(row: Row, reference: tuple[float, ...]) -> Row:
     return tuple(None if score is None else sigmoid(score - reference[0]) for score in row)
 
 
+def counts_of(terms: Iterable[Reward]) -> Mapping[str, int]:
+    """The counts of all terms since the last call."""
+    counts: Counter[str] = Counter()
+    for term in terms:
+        counts.update(term.drain())
+    return counts
+
+
 def sigmoid(x: float) -> float:
     """1 / (1 + e^-x), where neither end overflows."""
     return 0.5 * (1.0 + math.tanh(0.5 * x))
+
+
+@dataclass(frozen=True)
+class PerTaskReward(RewardOptions):
+    """The reward of the sample's task; add one with +reward@reward.terms.TASK=OPTION."""
+
+    name: str = limits.name("per_task")
+    terms: dict[str, Any] = limits.collection(
+        dict, about="The reward of each task of task=mixture, by the task's name there."
+    )
+    reads_example: ClassVar[bool] = True
+    by_task: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.terms:
+            raise UserError(
+                "reward.terms has no reward: add one for each task of the mixture with "
+                "+reward@reward.terms.TASK=OPTION"
+            )
+
+    def build(self, context: RewardContext) -> PerTaskScorer:
+        return PerTaskScorer(context.terms_of(self))
+
+
+class PerTaskScorer(Reward):
+    """Scores each group by the live reward of its task."""
+
+    def __init__(self, terms: Mapping[str, Reward]) -> None:
+        self._terms = terms
+
+    def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
+        """One float per sample, in order."""
+        return [group.rewards for group in self.scored(groups)]
+
+    def scored(self, groups: Sequence[Group]) -> list[Group]:
+        """The same, with what steps earned."""
+        out = list(groups)
+        for name, term in self._terms.items():
+            places = [
+                place
+                for place, group in enumerate(groups)
+                if group.prompt.example.hidden[MIXED_TASK] == name
+            ]
+            if places:
+                found = term.scored([groups[place] for place in places])
+                for place, group in zip(places, found, strict=True):
+                    out[place] = group
+        return out
+
+    def drain(self) -> Mapping[str, int]:
+        """The counts of all tasks' rewards."""
+        return counts_of(self._terms.values())

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rlhf_lab.rewards import fields
-from rlhf_lab.rewards.limited import OnError
-from rlhf_lab.rewards.options import RewardOptions
+from rlhf_lab.rewards.limited import OnError, SampleScorer
+from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.rewards.styles import (
     CALLS,
     FORMS,
@@ -30,12 +30,13 @@ from rlhf_lab.rewards.styles import (
     one_score,
     trl_call,
 )
-from rlhf_lab.rewards.worker_child import Failure, Item, Outcome, finite, outcome_of
+from rlhf_lab.rewards.worker_child import Failure, Item, Outcome, Scoring, finite, outcome_of
 from rlhf_lab.rewards.workers import keep, workers_for
 from rlhf_lab.runs.foreign.modules import see_working_folder
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.samples import Example
+from rlhf_lab.types.samples import Example, Prompt, Sample
+from rlhf_lab.types.text_frame import TextFrame
 
 SIGNATURE = (
     "def reward(prompt: str, completion: str, *, reference: str, hidden: Mapping[str, Any], "
@@ -69,6 +70,7 @@ class FunctionReward(RewardOptions):
     time_limit_s: float = fields.time_limit_s()
     on_error: OnError = fields.on_error()
     reads_example: ClassVar[bool] = True
+    runs_own_code: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,6 +81,27 @@ class FunctionReward(RewardOptions):
                     f"reward.arguments.{name}={self.arguments[name]}: every call passes it already "
                     "with the sample's own value; name the argument otherwise"
                 )
+
+    def build(self, context: RewardContext) -> SampleScorer:
+        frame = TextFrame(context.tokenizer)
+
+        def text_of(sample: Sample) -> str:
+            is_whole = self.special_tokens
+            return frame.text(sample.answer, keep_special=True) if is_whole else sample.text
+
+        def prompt_text(prompt: Prompt) -> str:
+            example = prompt.example
+            is_read = example.messages and prompt.tokens
+            return frame.text(prompt.tokens, keep_special=True) if is_read else example.prompt
+
+        return SampleScorer(
+            self.scoring,
+            self.time_limit_s,
+            self.on_error,
+            text_of,
+            None if is_local(self) else self.workers,
+            prompt_text,
+        )
 
     def require_usable(self, key: str) -> None:
         require_function(key, self)
@@ -93,7 +116,8 @@ class FunctionReward(RewardOptions):
 
     @property
     def note(self) -> str:
-        """How the function is called, for the output of a run."""
+        if not self.path:
+            return ""
         facts = facts_by_path(self)
         style = facts.style(self.style)
         form = f"async {FORMS[style]}" if facts.is_async else FORMS[style]
@@ -101,13 +125,18 @@ class FunctionReward(RewardOptions):
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """The columns of the data that the function can receive; None for all."""
+        if not self.path:
+            return ()
         facts = facts_by_path(self)
         return facts.columns(facts.style(self.style), self.arguments)
 
+    def code_digests(self) -> list[str]:
+        file = facts_by_path(self).file
+        return [hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""]
+
 
 @dataclass(frozen=True)
-class FunctionScoring:
+class FunctionScoring(Scoring):
     """The function in a worker, to which it travels by its name. seconds: the limit for a sample;
     0 for none."""
 
@@ -118,16 +147,13 @@ class FunctionScoring:
 
     @property
     def name(self) -> str:
-        """The function's, in messages."""
         return self.path
 
     def ready(self) -> Facts:
-        """Load the function."""
         return loaded(self.path)[1]
 
     @property
     def is_whole(self) -> bool:
-        """Whether all samples of a chunk are in one call, or waited for together."""
         return self.style is Style.trl or loaded(self.path)[1].is_async
 
     @property
@@ -136,7 +162,6 @@ class FunctionScoring:
         return loaded(self.path)[1].style(self.wanted)
 
     def outcomes(self, items: Sequence[Item]) -> Iterator[tuple[int, Outcome]]:
-        """The outcome of each item, with its place."""
         facts = loaded(self.path)[1]
         if self.style is Style.trl:
             return enumerate(self._together(items))
@@ -296,9 +321,3 @@ def require_score(key: str, options: FunctionReward, example: Example) -> None:
             f"{key}.path={options.path} cannot score {answer} ({outcome.text}): it must return "
             f"a finite number for every answer; correct it, {key}.arguments or {key}.time_limit_s"
         )
-
-
-def code_of(options: FunctionReward) -> str:
-    """Digest of the module's file, so that artifacts of older code are not reused."""
-    file = facts_by_path(options).file
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""

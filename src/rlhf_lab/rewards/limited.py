@@ -12,7 +12,8 @@ from rlhf_lab.rewards.workers import Workers, workers_for
 from rlhf_lab.runs.child import RemoteTraceback
 from rlhf_lab.runs.foreign.boundary import ForeignFailure
 from rlhf_lab.types.errors import StopRequested
-from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
+from rlhf_lab.types.reward import Reward
+from rlhf_lab.types.samples import Finish, Group, Prompt, Sample, Steps
 
 
 class OnError(StrEnum):
@@ -31,7 +32,7 @@ def plain_prompt(prompt: Prompt) -> str:
     return prompt.example.prompt
 
 
-class SampleScorer:
+class SampleScorer(Reward):
     """Scores sample by sample. What the judge raises stops the run; with on_error=drop a group of
     which one sample fails has no score instead, and failures are counted.
 
@@ -84,6 +85,11 @@ class SampleScorer:
             () if number in failures else tuple(scores[place] for place in row)
             for number, row in enumerate(rows)
         ]
+
+    def as_term(
+        self, groups: Sequence[Group]
+    ) -> list[tuple[tuple[float | None, ...], Sequence[Steps]]]:
+        return [(row, ()) for row in self.partial_scores(groups)]
 
     def drain(self) -> Mapping[str, int]:
         """Failures since the last call; none are counted where the first one stops the run."""

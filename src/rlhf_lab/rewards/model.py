@@ -1,8 +1,14 @@
-"""A learned reward model as a reward: the proxy that the policy sees."""
+"""A learned reward model as a reward: how it reads samples, and how it scores them.
+
+It reads the tokens of the policy, a text, or a chat; of an episode the last action alone.
+"""
 
 from __future__ import annotations
 
+import functools
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,21 +17,28 @@ from torch import Tensor
 from rlhf_lab.models.batching import pad_right
 from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.causal_rows import causal_inputs, is_causal, stores_no_masks
-from rlhf_lab.models.devices import device_of, torch_threads
+from rlhf_lab.models.devices import chosen, device_of, torch_threads
 from rlhf_lab.models.forward import positions
 from rlhf_lab.models.last_columns import last_column_stack, last_token_outputs
-from rlhf_lab.models.reward_model import for_scores
-from rlhf_lab.rewards.model_options import ModelReward
+from rlhf_lab.models.reward_model import chosen_label, for_scores, load_reward_model
+from rlhf_lab.rewards.fields import AUTO
+from rlhf_lab.rewards.model_options import LearnedReward
+from rlhf_lab.rewards.options import RewardContext, RewardOptions
+from rlhf_lab.tasks import chat
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Finish, Group, Sample
+from rlhf_lab.types.text_frame import TextFrame
 
 Encode = Callable[[Group, Sample], Sequence[int]]
-
+# (group, sample, last tokens of its steps) -> the tokens that the model reads, and where in them
+# each of the steps ends.
+Read = Callable[[Group, Sample, Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 
 CPU = torch.device("cpu")
 
 
-class ModelScorer:
+class ModelScorer(Reward):
     """score = head(last token) - offset; offset makes reference answers score 0 on average.
 
     device: where the model is moved to; rows come from the CPU, and scores go back there.
@@ -37,7 +50,7 @@ class ModelScorer:
         self,
         model: Any,
         offset: float,
-        options: ModelReward,
+        options: LearnedReward,
         encode: Encode,
         threads: int,
         device: torch.device = CPU,
@@ -70,6 +83,26 @@ class ModelScorer:
     def _penalised(self, sample: Sample, score: float) -> float:
         is_scored = sample.finish is Finish.eos or not self._options.needs_eos
         return score if is_scored else self._options.missing_eos
+
+
+def device_for(options: RewardOptions, context: RewardContext) -> torch.device:
+    """Where a reward model runs. Raises UserError for a device that is not here."""
+    if options.device == AUTO:
+        return context.device or CPU
+    return chosen(options.device, f"{context.key}.device")
+
+
+def build_member(options: LearnedReward, path: str, context: RewardContext) -> ModelScorer:
+    """The reward of one model, which the user named or the pipeline trained."""
+    key = f"{context.key}.{options.paths_key}"
+    model, own_tokenizer, offset = load_reward_model(path, key, options.tokenizer)
+    labelled = replace(options, label=chosen_label(model, path, options.label, key))
+    if options.chat:
+        encode = chat_encoder(own_tokenizer, path, key)
+    else:
+        encode = encoder(context.tokenizer, own_tokenizer, reads_last_token(model))
+    device = device_for(options, context)
+    return ModelScorer(model, offset, labelled, encode, context.threads, device, context.by_length)
 
 
 def reads_last_token(model: Any) -> bool:
@@ -179,3 +212,100 @@ def pooled_scores(model: Any, rows: Sequence[Sequence[int]], label: int) -> Tens
         logits = model(input_ids=tokens_BT, attention_mask=torch.ones_like(tokens_BT)).logits
         score_B[indices] = logits[:, label].float().cpu()
     return score_B
+
+
+def encoder(policy_tokenizer: Any, reward_tokenizer: Any, ends_with_eos: bool = True) -> Encode:
+    """How a reward model reads a sample: its tokens if the vocabulary is shared, else its text.
+
+    ends_with_eos: as a decoder does, which scores the end token; others, and those whose tokenizer
+    has no end token, get the special tokens that their tokenizer puts around a text.
+    """
+    if not ends_with_eos or reward_tokenizer.eos_token_id is None:
+        return functools.partial(as_own_text, reward_tokenizer)
+    if policy_tokenizer.get_vocab() == reward_tokenizer.get_vocab():
+        return as_tokens
+    return functools.partial(as_text, reward_tokenizer)
+
+
+def chat_encoder(reward_tokenizer: Any, path: str, key: str = "reward.path") -> Encode:
+    """Reading through the tokenizer's chat template. Raises UserError if it has none. key: the
+    option that named the model."""
+    if not reward_tokenizer.chat_template:
+        option = f"{key.rpartition('.')[0]}.chat"
+        raise UserError(
+            f"{option}=true, but the tokenizer of {key}={path} has no chat template: pass "
+            f"{option}=false, or a reward model that was trained on chats"
+        )
+    return functools.partial(as_chat, reward_tokenizer)
+
+
+def steps_encoder(
+    policy_tokenizer: Any, reward_tokenizer: Any, path: str, key: str, decode: Any
+) -> Read:
+    """How a reward model of steps reads a sample, and where in it the steps end. Raises UserError
+    for a tokenizer of another vocabulary that does not map tokens to text positions."""
+    if policy_tokenizer.get_vocab() == reward_tokenizer.get_vocab():
+        return steps_as_tokens
+    if not reward_tokenizer.is_fast:
+        raise UserError(
+            f"{key}={path}: its tokenizer cannot tell which token stands where in a text,"
+            "  and its vocabulary is not the policy's; choose a model with a fast tokenizer"
+        )
+    return functools.partial(steps_as_text, reward_tokenizer, decode)
+
+
+def as_tokens(group: Group, sample: Sample) -> Sequence[int]:
+    return [*group.prompt.tokens, *sample.answer]
+
+
+def as_text(tokenizer: Any, group: Group, sample: Sample) -> Sequence[int]:
+    """Prompt and response in another vocabulary, with its end token; messages by its template."""
+    frame, example = TextFrame(tokenizer), group.prompt.example
+    if not example.messages or not tokenizer.chat_template:
+        return [*frame.row(example.prompt + sample.text), frame.end]
+    tokens = as_chat(tokenizer, group, sample)
+    last = next((n for n in range(len(tokens), 0, -1) if frame.has_end(tokens[:n])), 0)
+    # What stands behind the end token begins the next message.
+    is_ended = last and not frame.text(tokens[last:]).strip()
+    return tokens[:last] if is_ended else [*tokens, frame.end]
+
+
+def as_own_text(tokenizer: Any, group: Group, sample: Sample) -> Sequence[int]:
+    """Prompt and response with the special tokens that the tokenizer adds."""
+    tokens: list[int] = tokenizer(group.prompt.example.prompt + sample.text)["input_ids"]
+    return tokens
+
+
+def as_chat(tokenizer: Any, group: Group, sample: Sample) -> list[int]:
+    """The example's messages, or its prompt as the user's, and the response as the assistant's."""
+    example = group.prompt.example
+    before = example.messages or (("user", example.prompt),)
+    messages = [*before, ("assistant", sample.text)]
+    text = chat.rendered(tokenizer, chat.OWN_FORM, example, messages, is_open=False)
+    return TextFrame(tokenizer).chat(text)
+
+
+def steps_as_tokens(
+    group: Group, sample: Sample, ends: Sequence[int]
+) -> tuple[Sequence[int], Sequence[int]]:
+    """A sample as it is, and the positions of its steps' last tokens."""
+    prompt = group.prompt.tokens
+    return [*prompt, *sample.tokens], [len(prompt) + end for end in ends]
+
+
+def steps_as_text(
+    tokenizer: Any,
+    decode: Callable[[Sequence[int]], str],
+    group: Group,
+    sample: Sample,
+    ends: Sequence[int],
+) -> tuple[Sequence[int], Sequence[int]]:
+    """A sample in another vocabulary; a step ends with the last token that begins in it."""
+    start, prompt = TextFrame(tokenizer).start, group.prompt.example.prompt
+    encoded = tokenizer(
+        prompt + decode(sample.tokens), add_special_tokens=False, return_offsets_mapping=True
+    )
+    starts = [start for start, _ in encoded["offset_mapping"]]
+    stops = [len(prompt) + len(decode(sample.tokens[: end + 1])) for end in ends]
+    places = [len(start) + bisect_left(starts, stop) - 1 for stop in stops]
+    return [*start, *encoded["input_ids"]], places

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.reward_protocols import Metered, Reward, scored_groups
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 
@@ -104,7 +104,7 @@ class ShapingOptions(limits.Limited, key="shaping"):
         return bool(self.first)
 
 
-class ShapedScorer:
+class ShapedScorer(Reward):
     """A reward whose scores are shaped. Groups without a score stay without."""
 
     def __init__(self, inner: Reward, options: ShapingOptions, response_limit: int) -> None:
@@ -120,12 +120,12 @@ class ShapedScorer:
         """The same with what steps earned, which shaping leaves as it is: the end pays for it."""
         return [
             group.scored(self._row(group, group.rewards), group.step_rewards)
-            for group in scored_groups(self._inner, groups)
+            for group in self._inner.scored(groups)
         ]
 
     def drain(self) -> Mapping[str, int]:
         """The counts of the reward."""
-        return self._inner.drain() if isinstance(self._inner, Metered) else {}
+        return self._inner.drain()
 
     def _row(self, group: Group, rewards: tuple[float, ...]) -> tuple[float, ...]:
         if not rewards:

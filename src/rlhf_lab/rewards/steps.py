@@ -9,25 +9,30 @@ so that more steps earn no more: clipped ones at most 0, and deltas add up to r_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlhf_lab.models.devices import torch_threads
-from rlhf_lab.models.reward_model import for_scores
-from rlhf_lab.rewards.model import CPU, token_scores
-from rlhf_lab.rewards.step_ends import Decode, step_ends
-from rlhf_lab.rewards.steps_options import Refine, StepsReward
+from rlhf_lab.models.reward_model import for_scores, load_reward_model
+from rlhf_lab.rewards.model import (
+    CPU,
+    Read,
+    device_for,
+    require_token_scores,
+    steps_encoder,
+    token_scores,
+)
+from rlhf_lab.rewards.options import RewardContext
+from rlhf_lab.rewards.steps_options import Decode, Refine, StepsReward, step_ends
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group, Sample
-
-# (group, sample, last tokens of its steps) -> the tokens that the model reads, and where in them
-# each of the steps ends.
-Read = Callable[[Group, Sample, Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+from rlhf_lab.types.text_frame import TextFrame
 
 
-class StepsScorer:
+class StepsScorer(Reward):
     """Reads every sample once: a causal model's score of a prefix is its score at the prefix's last
     token."""
 
@@ -89,6 +94,17 @@ class StepsScorer:
     ) -> tuple[tuple[int, float], ...]:
         earned = refined(probabilities, self._options.refine, self._options.eta)
         return tuple(zip(ends, earned, strict=True))
+
+
+def build_steps(options: StepsReward, context: RewardContext) -> StepsScorer:
+    """The live reward of these options."""
+    key = f"{context.key}.path"
+    model, own_tokenizer, offset = load_reward_model(options.path, key, options.tokenizer)
+    require_token_scores(model, options.path, key)
+    decode = TextFrame(context.tokenizer).text
+    read = steps_encoder(context.tokenizer, own_tokenizer, options.path, key, decode)
+    device = device_for(options, context)
+    return StepsScorer(model, offset, options, decode, read, context.threads, device)
 
 
 def refined(probabilities: Sequence[float], refine: Refine, eta: float) -> list[float]:

@@ -14,10 +14,11 @@ import os
 import pickle
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from rlhf_lab.runs.child_side import die_with, ignore_group_signals
 from rlhf_lab.runs.foreign.boundary import described, ending, shown
@@ -58,36 +59,33 @@ Outcome = float | None | Failure
 Judge = Callable[[Example, str, bool], Any]
 
 
-@runtime_checkable
-class Scoring(Protocol):
-    """What scores samples in a worker; it is sent there by pickle.
-
-    ready: called once in the worker; what it returns is sent back. is_whole: whether all samples of
-    a chunk are passed in one call. name: in messages.
-    """
+class Scoring(ABC):
+    """What scores samples in a worker; it is sent there by pickle."""
 
     @property
-    def name(self) -> str: ...
+    @abstractmethod
+    def name(self) -> str:
+        """What is called, in messages."""
 
-    def ready(self) -> Any: ...
+    def ready(self) -> Any:
+        """Called once in the worker; what it returns is sent back."""
+        return None
 
     @property
-    def is_whole(self) -> bool: ...
+    def is_whole(self) -> bool:
+        """Whether all samples of a chunk are passed in one call."""
+        return False
 
+    @abstractmethod
     def outcomes(self, items: Sequence[Item]) -> Iterator[tuple[int, Outcome]]:
         """The outcome of each item, with its place, as it becomes known."""
-        ...
 
 
 @dataclass(frozen=True)
-class EachSample:
+class EachSample(Scoring):
     """A judge that is called once for every sample, such as the rule of a task."""
 
     judge: Judge
-    is_whole = False
-
-    def ready(self) -> None:
-        return None
 
     def outcomes(self, items: Sequence[Item]) -> Iterator[tuple[int, Outcome]]:
         """One call after another."""
@@ -96,7 +94,6 @@ class EachSample:
 
     @property
     def name(self) -> str:
-        """The name of the judge in messages."""
         return str(getattr(self.judge, "__qualname__", None) or type(self.judge).__name__)
 
     def _score(self, item: Item) -> float:

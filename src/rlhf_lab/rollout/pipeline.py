@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.chunk_states import Queued, RoundRollouts
-from rlhf_lab.tasks.prompt_selection import EveryPrompt, PromptSelection
+from rlhf_lab.tasks.prompts import EveryPrompt, PromptSelection
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Group

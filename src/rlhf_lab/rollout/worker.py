@@ -13,7 +13,7 @@ from rlhf_lab.tasks.pairs import is_pair
 from rlhf_lab.types.data import Clock
 from rlhf_lab.types.heartbeat import nothing, watched
 from rlhf_lab.types.protocols import Generator, WeightFeed
-from rlhf_lab.types.reward_protocols import Metered, Reward, scored_groups
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk, Rollout, Span
 from rlhf_lab.types.samples import Finish, Group, Sample
 
@@ -104,7 +104,7 @@ class RolloutWorker:
         """The rollout with rewards of the groups that have ended."""
         start = rollout.spans[-1].end
         with watched(pulse):
-            with_rewards = iter(scored_groups(self._reward, ended))
+            with_rewards = iter(self._reward.scored(ended))
         scored = self._clock()
         read = sum(
             len(group.prompt.tokens) + len(sample.tokens)
@@ -113,7 +113,7 @@ class RolloutWorker:
         )
         counts = {
             "scored_tokens": read if self._reward_reads_tokens else 0,
-            **(self._reward.drain() if isinstance(self._reward, Metered) else {}),
+            **self._reward.drain(),
         }
         return replace(
             rollout,

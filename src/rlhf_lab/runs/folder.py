@@ -1,4 +1,4 @@
-"""The folder of a run: its files and how they are read, new folders, the hash of a config.
+"""The folder of a run: its files and how they are read, and new folders.
 
 manifest.json   what ran, with what, and how it ended     config.yaml   the resolved config
 metrics.jsonl   one row per round                         evals.jsonl   one row per evaluation
@@ -10,15 +10,10 @@ weights/        versions for evaluation                   checkpoints/  to resum
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from rlhf_lab.runs.former_names import as_first_recorded
 from rlhf_lab.runs.jsonl import Rows, read_rows
 from rlhf_lab.types.errors import UserError
 
@@ -76,15 +71,6 @@ def metrics(folder: Path) -> Rows:
 def evals(folder: Path) -> Rows:
     """The evaluations of a run; none if it wrote none. Raises UserError on a damaged line."""
     return read_rows(folder / EVALS)
-
-
-def config_hash(config: Mapping[str, Any]) -> str:
-    """16 hex digits of SHA-256 over the values, whatever the order of the keys and under the names
-    that they were first recorded by."""
-    text = json.dumps(
-        as_first_recorded(config), sort_keys=True, separators=(",", ":"), allow_nan=False
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def now() -> str:

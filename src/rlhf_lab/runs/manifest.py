@@ -66,7 +66,7 @@ class Restart(TypedDict):
 
 
 class ModeSettings(TypedDict, total=False):
-    """at_bound, ahead: former names of when_stale and extra_rounds (former_names)."""
+    """at_bound, ahead: earlier names of when_stale and extra_rounds (renames)."""
 
     max_staleness: Required[Count]
     when_stale: str
@@ -130,9 +130,8 @@ class Manifest(TypedDict, total=False):
     mode: str
     model: str
     num_rounds: Count | None
-    config_hash: str
     content: str
-    identity: str
+    changed: list[str]
     log: str | None
     generation: list[str]
     mode_settings: ModeSettings

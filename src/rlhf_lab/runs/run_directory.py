@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
+import yaml
+
 from rlhf_lab.runs.atomic_folder import DRAFT, OLD_DRAFTS, atomic_write, remove_drafts
 from rlhf_lab.runs.folder import CONFIG, MANIFEST, make_folder, now
+from rlhf_lab.runs.identity import NOT_RESUMED, Settings, flat, listed, recorded_settings
 from rlhf_lab.runs.manifest import kernels_in, read_manifest, state_in
 from rlhf_lab.runs.precision import precision_in
 from rlhf_lab.runs.provenance import provenance
@@ -62,7 +65,7 @@ class RunDirectory:
         if MANIFEST not in os.listdir(folder):
             return cls.create(folder, manifest, config_yaml)
         before = resumable(folder)
-        check_same(folder, before, manifest)
+        check_same(folder, before, manifest, config_yaml)
         whole = dict(before)
         if whole["state"] != "finished":
             computed = {"kernels": kernels_in(whole), "precision": precision_in(whole)}
@@ -125,12 +128,22 @@ def resumable(folder: Path) -> Mapping[str, Any]:
     return manifest
 
 
-def check_same(folder: Path, was: Mapping[str, Any], now_: Mapping[str, Any]) -> None:
-    """Refuse to resume a run with other settings than its own; output options may change."""
-    if was.get("identity") != now_.get("identity"):
+def check_same(
+    folder: Path, was: Mapping[str, Any], now_: Mapping[str, Any], config_yaml: str
+) -> None:
+    """Refuse to resume a run with other settings than its own; those of NOT_RESUMED may change."""
+    if (folder / CONFIG).is_file() and (folder / CONFIG).read_bytes() == config_yaml.encode():
+        return
+    try:
+        before = recorded_settings(folder, was)
+    except Unreadable as error:
+        raise UserError(f"output.dir={folder}: {error}: choose another folder") from error
+    here = Settings(flat(yaml.safe_load(config_yaml) or {}), now_.get("changed"))
+    if differences := before.differences(here, NOT_RESUMED):
         raise UserError(
-            f"output.dir={folder} was started with other settings: `rlhf-lab resume {folder}` goes "
-            "on with its own, or choose another folder"
+            f"output.dir={folder} was started with other settings: {listed(differences)}. Pass the "
+            f"recorded values (`rlhf-lab resume {folder}` does, but for defaults that have "
+            "changed), or choose another folder"
         )
 
 

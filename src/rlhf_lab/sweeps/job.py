@@ -7,11 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.config import Config, changed, settings_of
 from rlhf_lab.experiment.own_code import code_of_parts
-from rlhf_lab.rewards.function import FunctionReward, code_of
 from rlhf_lab.rewards.options import parts
-from rlhf_lab.runs.folder import MANIFEST, config_hash
+from rlhf_lab.runs.folder import MANIFEST
+from rlhf_lab.runs.identity import (
+    ADDRESSES,
+    RULE,
+    flat,
+    hash_of,
+    is_below,
+    listed,
+    recorded_settings,
+)
 from rlhf_lab.runs.locks import is_free
 from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.provenance import with_plugins
@@ -22,9 +30,8 @@ from rlhf_lab.types.errors import UserError
 
 # Config nodes that decide where a run writes, but not what it computes.
 OUTPUT_NODES = ("output", "tracker", "checkpoint")
-# Options of where servers are, and how long a run waits for them.
-ADDRESSES = ("urls", "host", "port", "nccl_host", "connect_seconds")
-NCCL_PORT = 29600
+# What two runs of one job may differ in.
+ASIDE_OF_JOBS = (*OUTPUT_NODES, *ADDRESSES, "plugins")
 # States of a job that ended early without an error: it resumes from its checkpoint.
 RESUMABLE = ("stopped", "interrupted", "died", "paused")
 
@@ -34,10 +41,10 @@ class Job:
     """A run, or a stage that runs share.
 
     name: the swept keys and values. words: the arguments of `rlhf-lab` for this job. overrides: for
-    Hydra's launcher. content: hash of the resolved config. stages: artifacts that the job needs,
+    Hydra's launcher. content: hash of its settings. stages: artifacts that the job needs,
     or makes. devices: cores or accelerators that it uses. threads: of its widest operation.
     script: a bash script that runs the job on several nodes. facts: names of its task, model,
-    algorithm and mode; with settings, as in manifests, they predict its cost.
+    algorithm and mode; with settings, as in manifests, they predict its cost. config: of a run.
     """
 
     name: str
@@ -54,6 +61,7 @@ class Job:
     script: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    config: Config | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_run(self) -> bool:
@@ -75,24 +83,33 @@ class State:
         return self.manifest.get("code") == with_plugins(code, plugins)
 
 
-def without_addresses(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A config's plain values without the addresses of its servers, which change when a job resumes
-    elsewhere."""
-    generator = {k: v for k, v in values["generator"].items() if k not in ADDRESSES}
-    if "nccl_port" in generator:  # not left out: hashes of earlier runs have it
-        generator["nccl_port"] = NCCL_PORT
-    return {**values, "generator": generator}
-
-
 def content_of(config: Config) -> str:
     """Hash of everything that decides what a run computes and how it is judged, including the code
     of the user's reward functions and of plugins' parts."""
-    values = without_addresses(plain(config))
-    settings = {key: value for key, value in values.items() if key not in OUTPUT_NODES}
+    values = flat(changed(config))
+    settings = {key: value for key, value in values.items() if not is_below(key, ASIDE_OF_JOBS)}
     every = [*parts(config.reward), *parts(config.judge)]
-    functions = [code_of(part) for part in every if isinstance(part, FunctionReward)]
+    functions = [code for part in every for code in part.code_digests()]
     own = {"own_code": code} if (code := code_of_parts(config)) else {}
-    return config_hash(settings | {"functions": functions} | own)
+    return RULE + hash_of(settings | {"functions": functions} | own)
+
+
+def require_same(job: Job, manifest: Mapping[str, Any]) -> None:
+    """Refuse a folder that holds a run of other settings. Of a run whose hash was taken by another
+    rule, the recorded settings are compared."""
+    content = str(manifest.get("content"))
+    if content == job.content or job.config is None:
+        return
+    was = recorded_settings(job.folder, manifest)
+    differences = was.differences(settings_of(job.config), ASIDE_OF_JOBS)
+    if not was.values.get("run.oversample"):  # the algorithm chose it
+        differences.pop("run.oversample", None)
+    if differences or content.startswith(RULE):
+        what = listed(differences) or "other code of its reward functions or plugins"
+        raise UserError(
+            f"{job.folder} holds a run of other settings ({what}): pass another output.root, or "
+            "move that run away"
+        )
 
 
 def stages_state(stages: Sequence[Path]) -> str:
@@ -116,9 +133,5 @@ def state_of(job: Job) -> State:
         raise UserError(
             f"{error}: delete {job.folder} to run the job anew, or restore the file"
         ) from error
-    if manifest.get("content") != job.content:
-        raise UserError(
-            f"{job.folder} holds a run of other settings: pass another output.root, or move that "
-            "run away"
-        )
+    require_same(job, manifest)
     return State(state_in(manifest), manifest)

@@ -16,7 +16,7 @@ from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import num_devices, timing_settings
 from rlhf_lab.experiment.layout import Layout
-from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.composition import Composer
 from rlhf_lab.sweeps.grid import SEEDS, Grid, name_of
@@ -83,7 +83,7 @@ def plan_job(
     try:
         with composer.config(overrides) as config:
             # No check depends on the seed.
-            condition = config_hash(plain(replace(config, seed=0)))
+            condition = hash_of(plain(replace(config, seed=0)))
             if condition not in checked:
                 check_config(context, config, checked)
                 checked.add(condition)
@@ -98,7 +98,7 @@ def check_config(context: Context, config: Config, checked: set[str]) -> None:
     check(config)
     if context.layout:
         check_trainers(config, context.layout.trainers)
-    data = config_hash({key: plain(getattr(config, key)) for key in ("task", "reward", "judge")})
+    data = hash_of({key: plain(getattr(config, key)) for key in ("task", "reward", "judge")})
     if data not in checked:
         require_readable_splits(config)
         require_working_parts(config)
@@ -139,6 +139,7 @@ def job_from_config(
         script=script_of(context.layout, words, context.config.hydra.launcher),
         facts=facts,
         settings=timing_settings(config),
+        config=config,
     )
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException
-from omegaconf import OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
 
-from rlhf_lab.runs.folder import config_hash, make_folder
-from rlhf_lab.runs.former_names import first_override
+from rlhf_lab.experiment.config import Config, is_default
+from rlhf_lab.runs.folder import make_folder
+from rlhf_lab.runs.identity import RULE, hash_of
 from rlhf_lab.runs.next_commands import after_sweep, print_next
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.trackers.console import Console, counted
@@ -84,10 +85,10 @@ def folder_of(context: Context, grid: Grid) -> Path:
         return configured
     name = str(context.config.hydra.job.config_name)
     if name == PRIMARY:
-        fixed = sorted(first_override(one) for one in grid.fixed if not one.startswith(ASIDE))
+        fixed = sorted(one for one in grid.fixed if not one.startswith(ASIDE))
         # More seeds are the same question.
         question = {"command": context.command, "fixed": fixed, "swept": grid.conditions}
-        name = f"sweep-{config_hash(question)[:8]}"
+        name = f"sweep-{hash_of(question)[:8]}"
     return Path(str(context.config.output.root)) / name
 
 
@@ -125,9 +126,30 @@ def shared_hash(context: Context, fixed: Sequence[str]) -> str:
         # Jobs compose with them: they set options of what is swept, such as algo.lam of algo=ppo.
         of_choices = [one for one in fixed if not composes(context, one)]
         cfg = load(context.config, [one for one in fixed if one not in of_choices])
-    shared: Any = OmegaConf.to_container(cfg, resolve=False)
+    shared = changed_in(cfg, get_type_hints(Config))
     settings = {key: shared[key] for key in shared if key not in (*OUTPUT_NODES, "hydra")}
-    return config_hash(settings | ({"of_choices": of_choices} if of_choices else {}))
+    return RULE + hash_of(settings | ({"of_choices": of_choices} if of_choices else {}))
+
+
+def changed_in(node: DictConfig, hints: Mapping[str, Any], declared: Any = None) -> dict[str, Any]:
+    """The values of a composed node, not resolved, that differ from the defaults of its schema:
+    what `changed` is of a checked part, for a config that no run may be able to start with. hints:
+    the declared classes of the nodes in it."""
+    kind: Any = OmegaConf.get_type(node)
+    columns = {one.name: one for one in fields(kind)} if is_dataclass(kind) else {}
+    found: dict[str, Any] = {}
+    for name in map(str, node):
+        child: Any = node._get_node(name)
+        if isinstance(child, DictConfig) and not child._is_none() and not child._is_missing():
+            if inner := changed_in(child, {}, hints.get(name)):
+                found[name] = inner
+            continue
+        is_list = isinstance(child, ListConfig) and not child._is_missing()
+        value = OmegaConf.to_container(child, resolve=False) if is_list else child._value()
+        is_kind = name == "name" and getattr(kind, "PART", None) is not declared
+        if is_kind or name not in columns or not is_default(columns[name], value):
+            found[name] = getattr(value, "value", value)
+    return found
 
 
 def composes(context: Context, override: str) -> bool:

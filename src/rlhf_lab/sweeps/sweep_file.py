@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from rlhf_lab.runs.atomic_folder import atomic_write
 from rlhf_lab.runs.folder import MANIFEST, now
+from rlhf_lab.runs.identity import RULE
 from rlhf_lab.runs.locks import locked
 from rlhf_lab.runs.reading import Unreadable, checked, read_json
 from rlhf_lab.types.errors import UserError
@@ -112,6 +113,8 @@ def read_record(folder: Path) -> dict[str, Any]:
 def check_same(folder: Path, before: Mapping[str, Any], sweep: SweepRecord) -> None:
     """Refuse jobs whose settings differ from the folder's in more than the swept keys."""
     theirs = before["jobs"]
+    if not before["base"].startswith(RULE):
+        return  # hashes of another rule; the folders of the jobs show what they are
     others = [name for name, content in sweep.jobs.items() if theirs.get(name, content) != content]
     if not others and before["base"] == sweep.base:
         return

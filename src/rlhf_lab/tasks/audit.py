@@ -1,4 +1,4 @@
-"""Audit the splits of a task for `rlhf-lab data`: lengths, empty values and repeated rows.
+"""Audit the splits of a task for `rlhf-lab data`: lengths, empty values, repeats and overlap.
 
 Rows are read one at a time; only 64-bit hashes of prompts stay in memory, never the texts.
 """
@@ -6,18 +6,105 @@ Rows are read one at a time; only 64-bit hashes of prompts stay in memory, never
 from __future__ import annotations
 
 import functools
+import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlhf_lab.tasks.fingerprints import fingerprint, normalised
-from rlhf_lab.tasks.lengths import Lengths, NameOf, Repeats
 from rlhf_lab.tasks.prompts import Read, Render, Shorten, fit, text_of
 from rlhf_lab.tasks.tables import TableExamples
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
+
+# Arithmetic signs carry meaning, other punctuation does not.
+WORD = re.compile(r"[^\W_]+|[+\-*/=<>^%]")
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, without case and punctuation."""
+    return WORD.findall(text.casefold())
+
+
+def fingerprint(text: str) -> int:
+    """The hash of a text, the same in every process."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def normalised(text: str) -> int:
+    """The hash of a text regardless of case, spacing and punctuation."""
+    return fingerprint(" ".join(words(text)) or text)
+
+
+def ngrams(text: str, n: int) -> Iterator[tuple[int, str]]:
+    """Every n-gram of words: its hash and its text."""
+    every = words(text)
+    for start in range(len(every) - n + 1):
+        gram = " ".join(every[start : start + n])
+        yield fingerprint(gram), gram
+
+
+# The name of a row, by its number, in a report.
+NameOf = Callable[[int], str]
+
+
+class Lengths:
+    """The distribution of text lengths, as a count for each length."""
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        self._counts: Counter[int] = Counter()
+
+    def add(self, length: int) -> None:
+        self._counts[length] += 1
+
+    @property
+    def num(self) -> int:
+        return self._counts.total()
+
+    @property
+    def mean(self) -> float:
+        return sum(length * count for length, count in self._counts.items()) / self.num
+
+    @property
+    def num_over(self) -> int:
+        """Texts longer than the limit."""
+        return sum(count for length, count in self._counts.items() if length > self.limit)
+
+    def quantile(self, share: float) -> int:
+        """The smallest length that at least this share of the texts do not exceed."""
+        # 0.55 of 200 is a little more than 110 in floating point.
+        needed = share * self.num - 1e-6
+        seen = 0
+        for length in sorted(self._counts):
+            seen += self._counts[length]
+            if seen >= needed:
+                return length
+        raise AssertionError("no lengths")
+
+
+@dataclass
+class Repeats:
+    """Rows equal to an earlier one; `named` are the first few, each with the earlier one."""
+
+    most_named: int
+    num: int = 0
+    named: list[tuple[str, str]] = field(default_factory=list)
+    _seen: dict[int, int] = field(default_factory=dict)
+
+    def add(self, key: int, index: int, name_of: NameOf) -> bool:
+        """Whether an earlier row has this key."""
+        first = self._seen.setdefault(key, index)
+        if first == index:
+            return False
+        self.num += 1
+        if len(self.named) < self.most_named:
+            self.named.append((name_of(index), name_of(first)))
+        return True
+
 
 IDS = ("id", "uid")
 TEXTS = ("prompt", "reference")
@@ -194,3 +281,80 @@ def read_columns(audit: SplitAudit, index: int, row: Mapping[str, Any], name_of:
 def is_empty(value: Any) -> bool:
     """Whether a value is missing, or an empty or blank text."""
     return value is None or value in ("", [], {}) or (isinstance(value, str) and not value.strip())
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Prompts of a split that share an n-gram, or all of their words, with prompts of another.
+
+    named: the first few, with a row of the other split and the shared words. rows: those of the
+    other split.
+    """
+
+    of: Split
+    against: Split
+    total: int
+    num: int
+    num_equal: int
+    named: list[tuple[str, str, str]]
+    rows: set[int]
+
+
+class Index:
+    """The n-grams of one split, each with at most `common` + 1 rows of another that contain it."""
+
+    def __init__(self, examples: Sequence[Example], options: DataOptions) -> None:
+        self._options = options
+        self._hits: dict[int, list[int]] = {}
+        self._equal: dict[int, list[int]] = {}
+        for _, example in first_rows(examples, options.limit):
+            self._equal.setdefault(normalised(example.prompt), [])
+            for gram, _ in ngrams(example.prompt, options.ngram):
+                self._hits.setdefault(gram, [])
+
+    def add(self, index: int, example: Example) -> None:
+        """Look up the n-grams of a row of the other split."""
+        same = self._equal.get(normalised(example.prompt))
+        if same is not None:
+            same.append(index)
+        for gram, _ in ngrams(example.prompt, self._options.ngram):
+            rows = self._hits.get(gram)
+            if rows is not None and len(rows) <= self._options.common and index not in rows[-1:]:
+                rows.append(index)
+
+    def shared(self, example: Example) -> tuple[bool, list[tuple[list[int], str]]]:
+        """Whether a prompt is in the other split too; and rows there, with the shared words."""
+        equal = self._equal[normalised(example.prompt)]
+        hits = [(equal, "all of its words")] if equal else []
+        for gram, text in ngrams(example.prompt, self._options.ngram):
+            if 1 <= len(self._hits[gram]) <= self._options.common:
+                hits.append((self._hits[gram], text))
+        return bool(equal), hits
+
+
+def overlap(
+    of: Split,
+    against: Split,
+    splits: Mapping[Split, Sequence[Example]],
+    options: DataOptions,
+    advance: Advance,
+) -> Overlap:
+    """Compare two splits: the n-grams of the first are in memory, the second is read row by row."""
+    index = Index(splits[of], options)
+    for number, example in first_rows(splits[against], options.limit):
+        index.add(number, example)
+        advance()
+    named: list[tuple[str, str, str]] = []
+    rows: set[int] = set()
+    num = num_equal = total = 0
+    for number, example in first_rows(splits[of], options.limit):
+        is_equal, shared = index.shared(example)
+        total += 1
+        num += bool(shared)
+        num_equal += is_equal
+        rows.update(row for hits, _ in shared for row in hits)
+        if shared and len(named) < options.examples:
+            hits, text = shared[0]
+            names = row_name(splits[of], number), row_name(splits[against], hits[0])
+            named.append((*names, text))
+    return Overlap(of, against, total, num, num_equal, named, rows)

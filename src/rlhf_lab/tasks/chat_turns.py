@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from rlhf_lab.tasks import chat
-from rlhf_lab.tasks.environment import Episodic
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 from rlhf_lab.types.text_frame import TextFrame
@@ -122,21 +122,19 @@ class TurnsOfChat:
         )
 
 
-def turns_of_chat(task: Any, tokenizer: Any, example: Example) -> TurnsOfChat | None:
+def turns_of_chat(task: Task, tokenizer: Any, example: Example) -> TurnsOfChat | None:
     """How observations of an example's episodes are written; None where its prompt is no chat."""
     if not example.messages:
         return None
-    role = ObservationRole(getattr(task, "observation_role", ObservationRole.user))
-    return TurnsOfChat(tokenizer, chat.form_of(task), role, example)
+    role = ObservationRole(task.observation_role)
+    return TurnsOfChat(tokenizer, task.chat_form, role, example)
 
 
-def check_turns(task: Any, tokenizer: Any, example: Example) -> None:
-    """Refuse a chat template by which episodes of the task cannot be written. A task that knows
-    its longest observation has it as `longest_observation`, in tokens; of others it is one."""
-    turns = turns_of_chat(task, tokenizer, example) if isinstance(task, Episodic) else None
+def check_turns(task: Task, tokenizer: Any, example: Example) -> None:
+    """Refuse a chat template by which episodes of the task cannot be written."""
+    turns = turns_of_chat(task, tokenizer, example) if task.is_episodic else None
     if turns:
-        longest = getattr(task, "longest_observation", 1)
-        turns.require_turns(longest, task.max_observation_tokens)
+        turns.require_turns(task.longest_observation, task.max_observation_tokens)
 
 
 def refuse_first(name: str, example: Example, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlhf_lab.tasks.constraints.scoring import Score, Scoring
+from rlhf_lab.tasks.constraints.constraint_types import Score, Scoring
 from rlhf_lab.tasks.references import LongReferences
 from rlhf_lab.types import limits
 

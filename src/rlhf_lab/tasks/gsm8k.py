@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import ClassVar
 
 from rlhf_lab.tasks import fields, math_answer
-from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.tasks.hub import read_split
+from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.tasks.tables import RequiredFields, Row, Table, check_rows, split_examples
 from rlhf_lab.tasks.task_options import TaskOptions, require_placeholder
 from rlhf_lab.types import limits

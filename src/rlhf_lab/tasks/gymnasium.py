@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from rlhf_lab.tasks.extras import require_package
+from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.tasks.text_games import NoAction, TextGames, refused_settings
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError

@@ -9,10 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.tasks.extras import require_package
-from rlhf_lab.tasks.jsonl import JsonLines, first_line
-from rlhf_lab.tasks.parquet import first_of_parquet, read_parquet
-from rlhf_lab.tasks.tables import ColumnTable, NoSuchFile, RequiredFields, Row, Table
+from rlhf_lab.tasks.optional_packages import require_package
+from rlhf_lab.tasks.tables import (
+    ColumnTable,
+    JsonLines,
+    NoSuchFile,
+    RequiredFields,
+    Row,
+    Table,
+    first_line,
+    first_of_parquet,
+    read_parquet,
+)
 from rlhf_lab.types.errors import UserError
 
 SUFFIXES = (".jsonl", ".parquet")

@@ -8,12 +8,12 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from rlhf_lab.tasks import fields
+from rlhf_lab.tasks.constraints.constraint_types import Score, Scoring, score
 from rlhf_lab.tasks.constraints.published import (
     CHECKS,
     PublishedConstraint,
     published_constraint,
 )
-from rlhf_lab.tasks.constraints.scoring import Score, Scoring, score
 from rlhf_lab.tasks.own_prompts import OwnPrompts
 from rlhf_lab.tasks.prompt_columns import Columns
 from rlhf_lab.tasks.tables import Row

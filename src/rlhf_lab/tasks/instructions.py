@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rlhf_lab.tasks import fields
-from rlhf_lab.tasks.constraints.catalogue import TYPES, Types, types_of
-from rlhf_lab.tasks.constraints.compose import draw
-from rlhf_lab.tasks.constraints.constraint_types import Constraint
+from rlhf_lab.tasks.constraints.compose import TYPES, Types, draw, types_of
+from rlhf_lab.tasks.constraints.constraint_types import Constraint, Score, Scoring, score
 from rlhf_lab.tasks.constraints.lexicon import ANGLES, FORMS, READERS, TOPICS
-from rlhf_lab.tasks.constraints.scoring import Score, Scoring, score
 from rlhf_lab.tasks.task_options import GeneratedTask
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rlhf_lab.tasks import fields
-from rlhf_lab.tasks.environment import Episodic
-from rlhf_lab.tasks.lazy_rows import LazyRows
-from rlhf_lab.tasks.protocols import Columned, Edited, Shortening
-from rlhf_lab.tasks.references import LongReferences, reference_form
+from rlhf_lab.tasks.examples import LazyExamples, as_examples
+from rlhf_lab.tasks.references import LongReferences
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.preconditions import Demanding
 from rlhf_lab.types.samples import MIXED_TASK, Example, Split
 
 
 @dataclass(frozen=True)
-class Mixture(limits.Limited, key="task"):
+class Mixture(Task):
     """Several tasks in one run; add one with +task/schema@task.tasks.NAME=OPTION."""
 
     name: str = limits.name("mixture")
@@ -65,41 +63,35 @@ class Mixture(limits.Limited, key="task"):
 
     @property
     def has_references(self) -> bool:
-        return all(getattr(task, "has_references", True) for task in self.tasks.values())
+        return all(task.has_references for task in self.tasks.values())
 
     @property
     def warning(self) -> str:
         """Warnings of all tasks in the mixture."""
-        found = (getattr(task, "warning", "") for task in self.tasks.values())
-        return "; ".join(text for text in found if text)
+        return "; ".join(task.warning for task in self.tasks.values() if task.warning)
 
     def require_usable(self, key: str) -> None:
         """Raise UserError where a task lacks what it needs."""
         for name, task in self.tasks.items():
-            if isinstance(task, Demanding):
-                task.require_usable(f"{key}.tasks.{name}")
+            task.require_usable(f"{key}.tasks.{name}")
 
     def content(self) -> dict[str, str]:
         """A digest of each file that the tasks read."""
         return {
             f"{name}/{file}": digest
             for name, task in self.tasks.items()
-            if isinstance(task, Edited)
             for file, digest in task.content().items()
         }
 
     def shorter(self, example: Example, excess: int) -> Example | None:
         """As the example's task shortens it."""
-        task = self.tasks[example.hidden[MIXED_TASK]]
-        if not isinstance(task, Shortening):
-            return None
-        found = task.shorter(example, excess)
+        found: Example | None = self.tasks[example.hidden[MIXED_TASK]].shorter(example, excess)
         # A task need not keep what is hidden besides its own.
         return found and replace(found, hidden={**example.hidden, **found.hidden})
 
     @property
     def is_verifiable(self) -> bool:
-        return all(getattr(task, "is_verifiable", False) for task in self.tasks.values())
+        return all(task.is_verifiable for task in self.tasks.values())
 
     def examples(self, split: Split) -> Sequence[Example]:
         """The rows of all tasks, interleaved; a task with too few rows begins anew."""
@@ -121,7 +113,7 @@ class Mixture(limits.Limited, key="task"):
 def refuse_unmixable(name: str, task: Any) -> None:
     """Refuse what a mixture cannot hold. Raises UserError."""
     place = f"task.tasks.{name}"
-    if isinstance(task, Episodic):
+    if task.is_episodic:
         raise UserError(
             f"{place}={task.name}: a mixture has no episodes of several turns; pass "
             f"task={task.name} by itself"
@@ -132,18 +124,18 @@ def refuse_unmixable(name: str, task: Any) -> None:
                 f"{place}.{key}={getattr(task, key)}: a mixture reads plain prompts of any length "
                 "that fits; leave it out"
             )
-    if (long := reference_form(task).long) is not LongReferences.cut_with_end:
+    if (long := task.long_references) is not LongReferences.cut_with_end:
         raise UserError(
             f"{place}.long_references={long}: the tasks of a mixture have it in "
             "common; pass task.long_references instead"
         )
 
 
-class MixedRows(LazyRows):
+class MixedRows(LazyExamples):
     """Row p is of the p-th task of `interleaved`, whose rows come in their own order."""
 
     def __init__(
-        self, rows: dict[str, Sequence[Example]], weights: tuple[float, ...], size: int
+        self, rows: Mapping[str, Sequence[Example]], weights: tuple[float, ...], size: int
     ) -> None:
         super().__init__(size, self._row)
         self._weights = weights
@@ -161,10 +153,7 @@ class MixedRows(LazyRows):
 
     def keeping(self, columns: Collection[str] | None) -> MixedRows:
         """The same rows, whose examples have these columns of those that their tasks know."""
-        rows = {
-            name: part.keeping(columns) if isinstance(part, Columned) else part
-            for name, part in self._rows.items()
-        }
+        rows = {name: as_examples(part).keeping(columns) for name, part in self._rows.items()}
         return MixedRows(rows, self._weights, len(self))
 
     def order(self, rng: np.random.Generator) -> np.ndarray:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rlhf_lab.tasks import fields
+from rlhf_lab.tasks.chat import REMEDY, as_text, messages_of, parsed
 from rlhf_lab.tasks.hub import read_split
-from rlhf_lab.tasks.messages import REMEDY, as_text, messages_of, parsed
 from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Table, check_rows, split_examples
 from rlhf_lab.tasks.task_options import TaskOptions
 from rlhf_lab.types import limits

@@ -10,7 +10,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from rlhf_lab.tasks.extras import require_package
+from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.tasks.text_games import NoTurn, TextGames, refused_settings
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError

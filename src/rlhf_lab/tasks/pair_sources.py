@@ -18,10 +18,8 @@ from rlhf_lab.tasks.hub import (
     read_split,
     split_names,
 )
-from rlhf_lab.tasks.pair_forms import ADD, HELD_OUT, PairColumns
-from rlhf_lab.tasks.pairs import KEY, is_tie, pair_example
-from rlhf_lab.tasks.parquet import free_memory
-from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Row, Table
+from rlhf_lab.tasks.pairs import ADD, HELD_OUT, KEY, PairColumns, is_tie, pair_example
+from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Row, Table, free_memory
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example
 
@@ -91,7 +89,7 @@ class GivenPairs:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The `config_hash` of all rows, which are not in memory at once."""
+        """The `hash_of` all rows, which are not in memory at once."""
         found = hashlib.sha256()
 
         def add(text: str) -> None:

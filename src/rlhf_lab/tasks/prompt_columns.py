@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.tasks.chat import REMEDY, Turns, as_text, messages_of, parsed, plain_text
 from rlhf_lab.tasks.hub import first_row, read_split
-from rlhf_lab.tasks.messages import REMEDY, Turns, as_text, messages_of, parsed, plain_text
-from rlhf_lab.tasks.pair_forms import PairColumns
-from rlhf_lab.tasks.pairs import SIDES
+from rlhf_lab.tasks.pairs import SIDES, PairColumns
 from rlhf_lab.tasks.tables import NoSuchFile, RequiredFields, Row, Table, check_rows
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example

@@ -1,15 +1,19 @@
-"""The stream of prompts of a run: endless, each epoch in its own order."""
+"""The prompts of a run: an endless stream, each epoch in its own order, and those of a round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 
+from rlhf_lab.tasks.examples import as_examples
+from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
-from rlhf_lab.types.samples import Example, Prompt
+from rlhf_lab.types.samples import Example, Group, Prompt
 
 # The tokens of a prompt.
 Read = Callable[[Example], list[int]]
@@ -17,15 +21,6 @@ Render = Callable[[Example], str]
 Shorten = Callable[[Example, int], Example | None]
 # More than any tokenizer puts in front of a text.
 START_TOKENS = 8
-
-
-@runtime_checkable
-class Interleaved(Protocol):
-    """Rows whose order within an epoch is not free, as that of a mixture's tasks."""
-
-    def order(self, rng: np.random.Generator) -> np.ndarray:
-        """The order of the rows in an epoch."""
-        ...
 
 
 def text_of(example: Example) -> str:
@@ -53,7 +48,7 @@ class PromptStream(Sequence[Prompt]):
 
     examples are read lazily, so that a large split opens at once. The order within epoch e is keyed
     by (seed, e); without shuffle it is the order of the split. shorten: see
-    tasks.protocols.Shortening. num_dropped: how many examples were left out before.
+    `Task.shorter`. num_dropped: how many examples were left out before.
     """
 
     def __init__(
@@ -69,7 +64,7 @@ class PromptStream(Sequence[Prompt]):
     ) -> None:
         if not len(examples):
             raise UserError("the split has no rows: check task.path and the sizes of the splits")
-        self._examples = examples
+        self._examples = as_examples(examples)
         self._read = read
         self._seed = seed
         self._max_prompt_tokens = max_prompt_tokens
@@ -123,8 +118,73 @@ class PromptStream(Sequence[Prompt]):
                 self._orders.clear()
             key = stable_hash(self._seed, "prompts", epoch)
             rng = np.random.Generator(np.random.Philox(key=key))
-            if isinstance(self._examples, Interleaved):
-                self._orders[epoch] = self._examples.order(rng)
-            else:
-                self._orders[epoch] = rng.permutation(len(self._examples))
+            self._orders[epoch] = self._examples.order(rng)
         return self._orders[epoch]
+
+
+class PromptSelection(Protocol):
+    """The prompts of every round.
+
+    is_known_ahead: whether the prompts of any round are known from the beginning. observe: the
+    scored groups of a round that is trained on now; gives metrics of the selection. state, restore:
+    of a checkpoint between two rounds.
+    """
+
+    @property
+    def is_known_ahead(self) -> bool: ...
+
+    def prompt(self, round_: int, place: int) -> Prompt: ...
+
+    def observe(self, round_: int, groups: Sequence[Group]) -> Metrics: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any]) -> None: ...
+
+
+class EveryPrompt:
+    """The prompts of a stream in its order, `groups` in each round."""
+
+    is_known_ahead = True
+
+    def __init__(self, stream: Sequence[Prompt], groups: int) -> None:
+        self._stream = stream
+        self._groups = groups
+
+    def prompt(self, round_: int, place: int) -> Prompt:
+        """The prompt of a place of a round."""
+        return self._stream[round_ * self._groups + place]
+
+    def observe(self, round_: int, groups: Sequence[Group]) -> Metrics:
+        """No metrics: results change nothing."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: a prompt follows from its number."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Nothing to do."""
+
+
+class WithOffline(Sequence[Prompt]):
+    """Both streams, so that any first n prompts have n * share, rounded down, of the offline one.
+
+    A prompt depends on its number alone, so that a run resumes at any of them.
+    """
+
+    def __init__(self, online: PromptStream, offline: PromptStream, share: float) -> None:
+        self._online = online
+        self._offline = offline
+        self._share = share
+        self.num_dropped = online.num_dropped
+
+    def __len__(self) -> int:
+        """Prompts of one epoch of the online stream; indices may be larger."""
+        return len(self._online)
+
+    def __getitem__(self, index: int) -> Prompt:  # type: ignore[override]
+        before = math.floor(index * self._share)
+        if math.floor((index + 1) * self._share) > before:
+            return replace(self._offline[before], id=index)
+        return replace(self._online[index - before], id=index)

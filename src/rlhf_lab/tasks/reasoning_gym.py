@@ -13,10 +13,8 @@ from typing import Any, ClassVar
 from rlhf_lab.runs.foreign.arguments import copied
 from rlhf_lab.runs.foreign.boundary import ForeignFailure, call
 from rlhf_lab.tasks import fields
-from rlhf_lab.tasks.extras import require_package
 from rlhf_lab.tasks.global_random import ONE_AT_A_TIME, seeded_globals
-from rlhf_lab.tasks.json_settings import json_settings
-from rlhf_lab.tasks.split_seeds import MOST_ROWS, first_seed
+from rlhf_lab.tasks.optional_packages import MOST_ROWS, first_seed, json_settings, require_package
 from rlhf_lab.tasks.task_options import GeneratedTask, require_placeholder
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from rlhf_lab.tasks.chat import OWN_FORM, ChatForm, answer_tokens, form_of
+from rlhf_lab.tasks.chat import OWN_FORM, ChatForm, answer_tokens
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 
@@ -36,8 +36,7 @@ USUAL = ReferenceForm()
 
 def reference_form(task: Any, as_text: bool = False) -> ReferenceForm:
     """That of a task."""
-    long = getattr(task, "long_references", LongReferences.cut_with_end)
-    return ReferenceForm(form_of(task), long, as_text)
+    return ReferenceForm(task.chat_form, task.long_references, as_text)
 
 
 def reference_groups(

@@ -1,14 +1,20 @@
-"""Rows of a task's data: checked once, held as bytes or columns, converted when they are read."""
+"""Rows of JSONL and Parquet files: checked once, held as bytes or columns, converted when read."""
 
 from __future__ import annotations
 
+import re
+import sys
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from array import array
+from codecs import BOM_UTF8
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.reading import parsing
+from rlhf_lab.runs.reading import Unreadable, file_size, parse_json, parsing
+from rlhf_lab.tasks.examples import Examples
+from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
 
@@ -135,7 +141,7 @@ class ColumnTable(Table):
         return f"{self._required.key}: {self.source}, row {self.number(index)}"
 
 
-class TableExamples(Sequence[Example]):
+class TableExamples(Examples):
     """The rows of a table from `first` up to `last`, or those of the numbers `rows`, converted to
     examples when they are read.
 
@@ -212,3 +218,167 @@ def split_examples(
     if split is Split.train:
         return TableExamples(table, "train", make, last=num_train)
     return TableExamples(table, "train", make, first=num_train)
+
+
+class JsonLines(Table):
+    """Rows of a file, of which only the offsets of its lines are in memory.
+
+    Every line is checked when the file is opened, so that a bad one is refused before the first
+    step, and again when it is read. Blank lines are skipped.
+    """
+
+    def __init__(self, path: Path, required: RequiredFields) -> None:
+        self.source = str(path)
+        self._path = path
+        self._required = required
+        self._offsets = array("Q")
+        self._numbers = array("Q")
+        offset = 0
+        try:
+            file_size(path)
+            with path.open("rb") as file:
+                for number, line in enumerate(file, start=1):
+                    if line.strip():
+                        self._offsets.append(offset)
+                        self._numbers.append(number)
+                        self._read(line, len(self) - 1)
+                    offset += len(line)
+        except (OSError, Unreadable) as error:
+            reason = error.strerror if isinstance(error, OSError) else error.reason
+            raise required.no_such_file(path, str(reason)) from error
+        if not self._offsets:
+            raise UserError(f"{required.key}: {path} is empty: it must hold one JSON object a line")
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __getitem__(self, index: int) -> Row:  # type: ignore[override]
+        position = range(len(self))[index]
+        with self._path.open("rb") as file:
+            file.seek(self._offsets[position])
+            return self._read(file.readline(), position)
+
+    def number(self, index: int) -> int:
+        return self._numbers[index]
+
+    def row_name(self, index: int) -> str:
+        return f"{self._required.key}: {self.source}, line {self.number(index)}"
+
+    def _read(self, line: bytes, index: int) -> Row:
+        name = self.row_name(index)
+        return self._required.check(parse_row(line, name), name)
+
+
+def first_line(path: Path, required: RequiredFields) -> Row:
+    """The row of the first line that is not blank; {} of a file without one."""
+    try:
+        file_size(path)
+        with path.open("rb") as file:
+            found = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+            number, line = next(found, (1, b"{}"))
+    except (OSError, Unreadable) as error:
+        reason = error.strerror if isinstance(error, OSError) else error.reason
+        raise required.no_such_file(path, str(reason)) from error
+    return parse_row(line, f"{required.key}: {path}, line {number}")
+
+
+def parse_row(line: bytes, row_name: str) -> Row:
+    """The JSON object on a line. Raises UserError if there is none."""
+    text = line.removeprefix(BOM_UTF8)
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{row_name} is not valid UTF-8 (byte {error.start + 1}): convert the file to UTF-8"
+        ) from error
+    try:
+        row: Row | Any = parse_json(text, Any, row_name)
+    except Unreadable as error:
+        reason = error.reason.removeprefix("it is ")
+        raise UserError(f"{row_name} is {reason}: write one object a line") from error
+    if not isinstance(row, dict):
+        raise UserError(f"{row_name} is not a JSON object: write fields and values in braces")
+    return row
+
+
+def read_parquet(files: Sequence[Path], required: RequiredFields) -> ColumnTable:
+    """All rows of a file or of several that follow each other; the columns that are wanted are in
+    memory in Arrow's form, as large as their text."""
+    path = files[0]
+    require_file(path, required)
+    import pyarrow
+
+    try:
+        with parsing(path, "Parquet file"):
+            table = pyarrow.concat_tables([read_wanted(one, required) for one in files])
+            # Checks that texts are UTF-8, and that lists end within their column.
+            table.validate(full=True)
+            names = table.column_names
+    except Unreadable as error:
+        raise UserError(f"{required.key}: {error}: write it anew, or pass JSONL") from error
+    if len(set(names)) < len(names):
+        raise UserError(f"{required.key}: {path} has a column twice: rename one of them")
+    # Python cannot represent all times of Arrow's: those columns are read now too.
+    risky = [field.name for field in table.schema if not is_plain(field.type)]
+
+    def scan(names: list[str]) -> Iterator[Row]:
+        chosen = table.select(list(dict.fromkeys([*names, *risky])))
+        for batch in chosen.to_batches(max_chunksize=4096):
+            yield from batch.to_pylist()
+
+    def get(index: int) -> Row:
+        row: Row = table.slice(index, 1).to_pylist()[0]
+        return row
+
+    source = str(path) if len(files) == 1 else re.sub(r"-\d{5}-of-", "-*-of-", str(path))
+    return ColumnTable(source, names, scan, get, required)
+
+
+def first_of_parquet(path: Path, required: RequiredFields) -> Row:
+    """The first row of a file; {} of one without rows."""
+    require_file(path, required)
+    from pyarrow import parquet
+
+    with parsing(f"{required.key}: {path}", "Parquet file"):
+        first = next(parquet.ParquetFile(path).iter_batches(batch_size=1), None)
+        row: Row = first.to_pylist()[0] if first is not None and len(first) else {}
+    return row
+
+
+def require_file(path: Path, required: RequiredFields) -> None:
+    """Raises UserError without the file, or without the package that reads it."""
+    if not path.is_file():
+        raise required.no_such_file(path, "no such file")
+    require_package("pyarrow", "hub", f"{required.key}={path}")
+
+
+def read_wanted(path: Path, required: RequiredFields) -> Any:
+    """The columns of a file that are wanted, as a table of Arrow."""
+    import pyarrow
+    from pyarrow import parquet
+
+    schema = parquet.read_schema(path)
+    wanted = [field.name for field in schema if required.wants(field.name, is_plain(field.type))]
+    file = parquet.ParquetFile(path)
+    if len(wanted) == len(schema) or not file.num_row_groups:
+        return parquet.read_table(path)
+    # Of a part of the columns a group of rows at a time is read, which needs half the memory.
+    groups = range(file.num_row_groups)
+    return pyarrow.concat_tables(file.read_row_group(group, columns=wanted) for group in groups)
+
+
+def free_memory() -> None:
+    """Give back what Arrow holds of tables that were freed, if it was used."""
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
+
+
+def is_plain(kind: Any) -> bool:
+    """Whether Python can represent every value of a column's type."""
+    from pyarrow import types
+
+    return any(
+        test(kind)
+        for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_string,
+                     types.is_large_string, types.is_null)
+    )  # fmt: skip

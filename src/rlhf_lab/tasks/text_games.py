@@ -16,8 +16,7 @@ from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.tasks.global_random import RandomNumbers
-from rlhf_lab.tasks.json_settings import json_settings
-from rlhf_lab.tasks.split_seeds import MOST_ROWS, first_seed
+from rlhf_lab.tasks.optional_packages import MOST_ROWS, first_seed, json_settings
 from rlhf_lab.tasks.task_options import GeneratedTask, require_placeholder
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -127,13 +126,6 @@ class TextGames(GeneratedTask):
     def tokenizer(self) -> Any:
         """One token a byte, for models trained from random weights."""
         return byte_tokenizer()
-
-    def demonstration(self, example: Example) -> Sequence[str]:
-        """Raises UserError: the packages play no games themselves."""
-        raise UserError(
-            f"task={self.name} has no demonstrations, which SFT learns from: pass model=<a "
-            "pretrained model>, or a model of random weights, which then starts without SFT"
-        )
 
 
 @dataclass

@@ -11,7 +11,7 @@ import difflib
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_lab.tasks.extras import importing, require_package
+from rlhf_lab.tasks.optional_packages import importing, require_package
 from rlhf_lab.tasks.text_games import NoTurn, TextGames, refused_settings
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlhf_lab.tasks import fields, tldr_nano_judge
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.task_options import GeneratedTask
 from rlhf_lab.tasks.tldr_nano_world import (
     MAX_PROMPT,
@@ -22,6 +22,7 @@ from rlhf_lab.tasks.tldr_nano_world import (
     facts_of,
     render_post,
     render_reference,
+    score,
     vocabulary,
 )
 from rlhf_lab.types import limits
@@ -74,8 +75,8 @@ class TldrNano(GeneratedTask):
         return word_tokenizer()
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
-        """The gold score; see tldr_nano_judge."""
-        return tldr_nano_judge.score(example.hidden, text, finished)
+        """The gold points of a summary."""
+        return score(example.hidden, text, finished)
 
 
 @functools.cache

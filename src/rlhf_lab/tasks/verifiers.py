@@ -13,12 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlhf_lab.tasks import fields
-from rlhf_lab.tasks.exchange import Exchange
-from rlhf_lab.tasks.extras import importing, require_package
 from rlhf_lab.tasks.global_random import seeded_globals
-from rlhf_lab.tasks.split_seeds import MOST_ROWS
+from rlhf_lab.tasks.optional_packages import MOST_ROWS, importing, require_package
 from rlhf_lab.tasks.text_games import NoTurn, TextGames, refused_settings
-from rlhf_lab.tasks.verifiers_seat import Seat, require_plain, unsupported
+from rlhf_lab.tasks.verifiers_agent import Exchange, Seat, require_plain, unsupported
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Split

@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from rlhf_lab.algos.declared import require_declared, seen_by_algorithm
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.runs.rollouts import chosen
-from rlhf_lab.tasks.episode_metrics import TokenTexts
+from rlhf_lab.tasks.environment import TokenTexts
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.hooks import Hooks
@@ -39,13 +40,7 @@ from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffl
 from rlhf_lab.training.truncated import credit_among_ended, without_truncated
 from rlhf_lab.types.data import Batch, Credit, Metrics, Objective, UpdateResult, Weights
 from rlhf_lab.types.errors import StopRequested
-from rlhf_lab.types.protocols import (
-    Adaptive,
-    Algorithm,
-    Correction,
-    Engine,
-    Scheduled,
-)
+from rlhf_lab.types.protocols import Algorithm, Correction, Engine
 from rlhf_lab.types.run_options import ReturnScaling, RunOptions
 from rlhf_lab.types.samples import Group
 
@@ -57,7 +52,7 @@ PROBE = -1
 class Loop:
     """One run; `train` is all that it does.
 
-    algo: of the present round; an `Adaptive` one is replaced after every round. response_limit:
+    algo: of the present round; replaced after every round. response_limit:
     longest response, in tokens. probe_groups: groups per round whose rows are read again to measure
     the three off-policy gaps (off_policy.gaps), in every `probe_every`-th round. reference_groups:
     groups per round that get reference log-probs where only metrics use them; ALL for every group.
@@ -174,8 +169,8 @@ class Loop:
         weights = held[start.round]
         self.engine.restore(weights, start.optimizer)
         # A fork may begin with a coefficient of its own.
-        if isinstance(self.algo, Adaptive) and "kl_coef" in start.counters:
-            self.algo = self.algo.with_kl_coef(start.counters["kl_coef"])
+        state = {name: start.counters[name] for name in self.algo.state() if name in start.counters}
+        self.algo = self.algo.with_state(state)
         if "return_range" in start.counters:
             decay = self.run_options.return_decay
             self.returns = ReturnRange(decay, start.counters["return_range"])
@@ -212,7 +207,7 @@ class Loop:
         """The round's updates: T passes over its rows, N minibatches each. num_fresh: groups that
         were generated for the round, before those of earlier ones."""
         round_ = weights.version
-        algo = self._algo_of(round_)
+        algo = self.algo.at_round(round_, self.run_options.num_rounds)
         with self._span("reference", round_):
             batch = self._reader.read(weights, groups, self.algo)
             if round_ == 0 and self.mismatch is not None:
@@ -236,9 +231,8 @@ class Loop:
                     updates.add(part, self._update(part, algo, groups, round_, updates.number))
         if self.returns is not None:
             metrics["algo/return_range"] = self.returns.average
-        if isinstance(self.algo, Adaptive):
-            metrics["algo/kl_coef"] = self.algo.kl_coef
-            self.algo = self.algo.adapted(metrics["kl/sampled_reference_k1"], len(batch))
+        metrics |= {f"algo/{name}": value for name, value in self.algo.state().items()}
+        self.algo = self.algo.adapted(metrics, len(batch))
         kept = float(credit.keep_B.float().mean())
         return metrics | updates.metrics() | {"rows_kept": kept, "round": round_}, credit
 
@@ -246,11 +240,13 @@ class Loop:
         self, algo: Algorithm, groups: Sequence[Group], batch: Batch
     ) -> tuple[Credit, Metrics]:
         """The algorithm's credit, and the metrics of what is left out of it as truncated."""
-        masks = self.run_options.mask_truncated
+        seen, masks = seen_by_algorithm(batch, algo), self.run_options.mask_truncated
         if masks and algo.objective is Objective.comparison:
-            credit, masked = credit_among_ended(algo, groups, batch)
+            credit, masked = credit_among_ended(algo, groups, seen)
             return self._scaled(credit, groups, batch), masked
-        credit = self._scaled(algo.credit(rewards_of(groups), batch), groups, batch)
+        credit = algo.credit(rewards_of(groups), seen)
+        require_declared(credit, algo, len(groups))
+        credit = self._scaled(credit, groups, batch)
         return without_truncated(credit, groups) if masks else (credit, {})
 
     def _scaled(self, credit: Credit, groups: Sequence[Group], batch: Batch) -> Credit:
@@ -259,11 +255,6 @@ class Loop:
         before = self.returns or ReturnRange(self.run_options.return_decay)
         self.returns = before.after(credit, rewards_of(groups), batch)
         return self.returns.scaled(credit)
-
-    def _algo_of(self, round_: int) -> Algorithm:
-        if isinstance(self.algo, Scheduled):
-            return self.algo.at_round(round_, self.run_options.num_rounds)
-        return self.algo
 
     def _update(
         self, part: Batch, algo: Algorithm, groups: Sequence[Group], round_: int, number: int
@@ -328,8 +319,7 @@ class Loop:
         with self._span("checkpoint", weights.version - 1):
             counters, queue = self.pipeline.state()
             writer = self.engine.sharded()
-            if isinstance(self.algo, Adaptive):
-                counters["kl_coef"] = self.algo.kl_coef
+            counters |= self.algo.state()
             if self.returns is not None and self.returns.average is not None:
                 counters["return_range"] = self.returns.average
             self.checkpoints.save(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rlhf_lab.models.batching import steps_of
 from rlhf_lab.runs.rollouts import RolloutSample
-from rlhf_lab.tasks.episode_metrics import TokenTexts, transcript, turns_of
+from rlhf_lab.tasks.environment import TokenTexts, transcript, turns_of
 from rlhf_lab.types.data import Credit
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import OFFLINE, Group, lag_in_rounds, lag_in_updates

@@ -11,7 +11,7 @@ from torch import Tensor
 from rlhf_lab.algos import off_policy
 from rlhf_lab.models.batching import rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
-from rlhf_lab.tasks.episode_metrics import episode_metrics
+from rlhf_lab.tasks.environment import episode_metrics
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import (

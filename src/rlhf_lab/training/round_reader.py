@@ -14,14 +14,7 @@ from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.round_rows import count_tokens, shuffled, with_reference
 from rlhf_lab.training.writers import read_by_writers, token_versions
 from rlhf_lab.types.data import Batch, ValueModel, Weights
-from rlhf_lab.types.protocols import (
-    Algorithm,
-    Correction,
-    Engine,
-    EntropyScaled,
-    Interpolating,
-    Splitting,
-)
+from rlhf_lab.types.protocols import Algorithm, Correction, Engine
 from rlhf_lab.types.samples import Group, lag_in_rounds
 
 # In place of the number of a pass in the random key: the choice of reference groups.
@@ -71,22 +64,23 @@ class RoundReader:
         """What the trainer's model gives each token at the weights that wrote it, with which
         entropy, or how old the token is, if the correction asks for it; proximal log-probs are read
         already."""
-        if isinstance(self.correction, Interpolating):
+        needs = self.correction.needs
+        if needs.lag:
             lag_BT = lag_in_rounds(weights.version, token_versions(groups)) * batch.mask_BT
-            return replace(batch, lag_BT=lag_BT)
-        if isinstance(self.correction, EntropyScaled):
+            batch = replace(batch, lag_BT=lag_BT)
+        if needs.entropy:
             read = self.engine.entropy
             entropy_BT, tokens = read_by_writers(read, self.weights_of, groups, batch, {})
             self.ledger.count(reread_tokens=tokens)
-            return self.correction.with_entropies(batch, entropy_BT)
-        if not isinstance(self.correction, Splitting):
-            return batch
-        known = {}
-        if is_anchored(algo, self.correction):
-            known = {weights.version: batch.proximal_logp_BT}
-        logp_BT, tokens = read_by_writers(self.engine.logp, self.weights_of, groups, batch, known)
-        self.ledger.count(reread_tokens=tokens)
-        return self.correction.with_writers(batch, logp_BT)
+            batch = replace(batch, entropy_BT=entropy_BT)
+        if needs.writer_logp:
+            read, known = self.engine.logp, {}
+            if is_anchored(algo, self.correction):
+                known = {weights.version: batch.proximal_logp_BT}
+            logp_BT, tokens = read_by_writers(read, self.weights_of, groups, batch, known)
+            self.ledger.count(reread_tokens=tokens)
+            batch = replace(batch, writer_logp_BT=logp_BT)
+        return batch
 
     def _with_reference(self, batch: Batch, num_groups: int, round_: int) -> Batch:
         """Reference log-probs of all rows, or of `reference_groups` groups if only metrics use

@@ -73,7 +73,8 @@ class Bins:
 
 @dataclass(frozen=True)
 class Needs:
-    """What an algorithm requires of a run besides samples and rewards.
+    """What an algorithm reads of a run besides samples and rewards, and what it does with it. The
+    loss and the credit of an algorithm see no tensor that it does not declare here.
 
     group_size: minimum of samples per prompt. greedy: each group's last sample is decoded greedily.
     oversample: groups generated per group trained on; those with unequal rewards are preferred.
@@ -82,7 +83,13 @@ class Needs:
     regresses. teacher: path of the reference ('': not named yet); None: the initial policy.
     top_tokens: tokens that the reference finds most likely before each token, whose log-probs the
     loss reads (0: the whole vocabulary); None: none. ratio_gradients: whether credit reads
-    `Batch.log_ratio_gradient_B`, at one backward pass a response.
+    `Batch.log_ratio_gradient_B`, at one backward pass a response. reference: whether credit or loss
+    reads the reference's log-probs of the samples. trained_rows: rows of a group that are trained
+    on at most, whatever its size; 0: of all its rows. scales_with_reward: whether credit is in
+    units of the reward; False for one that is standardised, whitened, or made of the rewards' order
+    alone. value_rounds: rounds at the start in which the policy does not learn. lam: of GAE; below
+    1, credit rests on values of later tokens. constraints: whether rewards of 0 or less mean that a
+    constraint is violated. length_penalty: whether credit punishes long responses.
     """
 
     group_size: int = 1
@@ -95,6 +102,32 @@ class Needs:
     teacher: str | None = None
     top_tokens: int | None = None
     ratio_gradients: bool = False
+    reference: bool = False
+    trained_rows: int = 0
+    scales_with_reward: bool = False
+    value_rounds: int = 0
+    lam: float = 1.0
+    constraints: bool = False
+    length_penalty: bool = False
+
+
+@dataclass(frozen=True)
+class CorrectionNeeds:
+    """Which of these three tensors of a batch a correction reads, and which of its methods besides
+    `weight` and `step` are called.
+
+    writer_logp: `Batch.writer_logp_BT`, at up to one more forward pass of a sample for each version
+    that wrote it; its `terms` are measured. entropy: `Batch.entropy_BT`, at such passes. lag:
+    `Batch.lag_BT`. whole_update: all tokens of an update decide the weight of each, by `fitted`;
+    anchors_at_start must be true. proximal: the loss's ratios are against the log-probs of the
+    method `proximal`.
+    """
+
+    writer_logp: bool = False
+    entropy: bool = False
+    lag: bool = False
+    whole_update: bool = False
+    proximal: bool = False
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,10 @@ class Limited:
                 object.__setattr__(self, column.name, found)
         check(self, part, self._key)
 
+    def require_usable(self, key: str) -> None:
+        """Raise UserError where something is absent that no config can hold: a package, a server, a
+        function, an API key. key: where the part is mounted, such as `reward.terms.style`."""
+
 
 def member(name: str, value: object, choices: type[Enum]) -> Enum:
     """The member of `choices` that a text names. Raises UserError if none has the name."""

@@ -1,6 +1,6 @@
 """The interfaces between the parts of a run: algorithms, generators, engines, trackers.
 
-Those of rewards are in reward_protocols.py. Protocols marked `runtime_checkable` are optional: a
+Those of rewards are in reward.py. Protocols marked `runtime_checkable` are optional: a
 part that implements one is used accordingly.
 """
 
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from rlhf_lab.types.data import (
     Batch,
+    CorrectionNeeds,
     Credit,
     LossOutput,
     Metrics,
@@ -38,12 +39,11 @@ class WeightFeed(Protocol):
     def at(self, step: int) -> Weights: ...
 
 
-class Algorithm(Protocol):
-    """Two pure functions of tensors; it sees no model, device, clock or random number.
+class Loss(Protocol):
+    """A pure function of tensors, which an engine minimises: a scalar from the policy's log-probs.
 
-    credit: an advantage (or preference) per token, and which rows to train on. loss: a scalar from
-    the policy's log-probs; a sum weighted by `batch.weight_BT`, so that the losses of micro-batches
-    add up. objective, reduction, needs: what the run must prepare for it.
+    It is a sum weighted by `batch.weight_BT`, so that the losses of micro-batches add up.
+    objective, reduction, needs: what the run must prepare for it.
     """
 
     @property
@@ -55,33 +55,35 @@ class Algorithm(Protocol):
     @property
     def needs(self) -> Needs: ...
 
-    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit: ...
-
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput: ...
 
 
-@runtime_checkable
-class Adaptive(Protocol):
-    """An algorithm whose KL coefficient changes after every round, by the KL that was measured."""
+class Algorithm(Loss, Protocol):
+    """Two pure functions of tensors, credit and loss; it sees no model, device, clock or random
+    number. `algos.options.AlgorithmOptions` has defaults for all members but these two,
+    `objective` and `reduction`."""
 
     @property
-    def kl_coef(self) -> float: ...
+    def name(self) -> str: ...
 
-    def adapted(self, kl: float, num_samples: int) -> Algorithm:
-        """The algorithm for the next round. kl: nats per sequence to the reference."""
+    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
+        """An advantage (or preference) per token, and which rows to train on."""
         ...
-
-    def with_kl_coef(self, kl_coef: float) -> Algorithm:
-        """The algorithm with a coefficient from a checkpoint."""
-        ...
-
-
-@runtime_checkable
-class Scheduled(Protocol):
-    """An algorithm with a number that the round decides."""
 
     def at_round(self, round_: int, num_rounds: int) -> Algorithm:
         """The algorithm of a round, counted from 0."""
+        ...
+
+    def state(self) -> Mapping[str, float]:
+        """Options that change from round to round, which are logged and kept in checkpoints."""
+        ...
+
+    def with_state(self, state: Mapping[str, float]) -> Algorithm:
+        """The algorithm with the options of a checkpoint."""
+        ...
+
+    def adapted(self, metrics: Metrics, num_samples: int) -> Algorithm:
+        """The algorithm for the next round, by the metrics of this one and its samples."""
         ...
 
 
@@ -89,12 +91,10 @@ class Correction(Protocol):
     """A correction for samples that another policy wrote than the one that trains on them. Pure.
 
     corrects: objectives that it applies to. anchors_at_start: ratios of the loss are taken against
-    the policy at the round's start, at the cost of one more forward pass per sample. warning: shown
-    once a run.
+    the policy at the round's start, at the cost of one more forward pass per sample. needs: what
+    else it reads, and which of the methods below `step` are called. warning: shown once a run.
 
-    weight(log_ratio_BT, batch): factors of the credit, BT, none negative. The log-ratio is policy
-    (or, if anchored, policy at the round's start) over behaviour. step(log_ratio_B): a factor of
-    the learning rate, from the whole-sequence log-ratios of an update's rows.
+    `algos.corrections.common.CorrectionOptions` has defaults for all members but `corrects`.
     """
 
     @property
@@ -107,54 +107,32 @@ class Correction(Protocol):
     def anchors_at_start(self) -> bool: ...
 
     @property
+    def needs(self) -> CorrectionNeeds: ...
+
+    @property
     def warning(self) -> str: ...
 
-    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor: ...
-
-    def step(self, log_ratio_B: Tensor) -> float: ...
-
-
-@runtime_checkable
-class Fitting(Protocol):
-    """A correction in which all tokens of an update decide the weight of each. It must be anchored:
-    its log-ratios are known before the update, whose micro-batches are then weighed alike."""
-
-    def fitted(self, log_ratio_BT: Tensor, batch: Batch) -> Correction:
-        """The correction of one update. batch: all of its rows."""
+    def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """Factors of the credit, BT, none negative. log_ratio_BT: policy (or, if anchored, policy
+        at the round's start) over behaviour."""
         ...
 
+    def step(self, log_ratio_B: Tensor) -> float:
+        """A factor of the learning rate. log_ratio_B: of an update's responses."""
+        ...
 
-@runtime_checkable
-class Splitting(Protocol):
-    """A correction that needs what the writer of each token gives it in the trainer's model, to
-    tell the generator's mismatch from staleness."""
+    def fitted(self, log_ratio_BT: Tensor, batch: Batch) -> Correction:
+        """The correction of one update. batch: all of its rows, before they are split into
+        micro-batches, which are then weighed alike."""
+        ...
 
-    def with_writers(self, batch: Batch, writer_logp_BT: Tensor) -> Batch:
-        """The batch with these log-probs, wherever the loss compares with them."""
+    def proximal(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """Log-probs, BT, that the loss's ratios are against. log_ratio_BT: as in `weight`."""
         ...
 
     def terms(self, log_ratio_BT: Tensor, batch: Batch) -> Mapping[str, Tensor]:
         """Measures of each token, BT, by the names of `off_policy.SUMS`. log_ratio_BT: as in
         `weight`."""
-        ...
-
-
-@runtime_checkable
-class Interpolating(Protocol):
-    """A correction with a proximal policy of its own, by the age of tokens (`Batch.lag_BT`)."""
-
-    def proximal(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
-        """Its log-probs, BT. log_ratio_BT: policy over behaviour."""
-        ...
-
-
-@runtime_checkable
-class EntropyScaled(Protocol):
-    """A correction that needs the entropies of the distributions that tokens were drawn from, in
-    the trainer's model at the weights that wrote them."""
-
-    def with_entropies(self, batch: Batch, entropy_BT: Tensor) -> Batch:
-        """The batch with these, in nats."""
         ...
 
 
@@ -222,7 +200,7 @@ class Engine(Protocol):
     def ratio_gradients(self, batch: Batch) -> Tensor: ...
 
     def update(
-        self, batch: Batch, algo: Algorithm, correction: Correction, learning_rate: float
+        self, batch: Batch, algo: Loss, correction: Correction, learning_rate: float
     ) -> UpdateResult: ...
 
     def move_reference(self, decay: float) -> None: ...

@@ -10,6 +10,7 @@ from torch import Tensor
 from rlhf_lab.algos import fields
 from rlhf_lab.algos.advantages import centred
 from rlhf_lab.algos.common import credited_likelihood, keep_all, per_token
+from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, PolicyOutput, Reduction
 
@@ -17,7 +18,7 @@ from rlhf_lab.types.data import Batch, Credit, LossOutput, Needs, Objective, Pol
 # The fields are the options: algo.shift=-0.2 on the command line. Each has a range and a sentence,
 # which `rlhf-lab explain algo.shift` shows. PG, BT: prompts x samples, rows x response tokens.
 @dataclass(frozen=True)
-class LowBaseline(limits.Limited, key="algo"):
+class LowBaseline(AlgorithmOptions):
     """A baseline below the mean learns more from good samples than from bad ones, which is
     safer when they are stale."""
 
@@ -32,8 +33,9 @@ class LowBaseline(limits.Limited, key="algo"):
     reduction: Reduction = fields.reduction(Reduction.sequence_mean)
     # What the loss is built on: `rlhf-lab train` refuses corrections that do not fit it.
     objective: ClassVar[Objective] = Objective.likelihood
-    # What a run must provide: two samples of each prompt, since one has no mean to differ from.
-    needs: ClassVar[Needs] = Needs(group_size=2)
+    # What a run must provide: two samples of each prompt, since one has no mean to differ from. No
+    # log-probs of the reference: reading what is not declared here is an error.
+    needs: ClassVar[Needs] = Needs(group_size=2, scales_with_reward=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
         """Reward less the shifted mean of the group, the same for all tokens of a response."""

@@ -13,7 +13,7 @@ from rlhf_lab.types import limits
 from rlhf_lab.types.samples import Example
 
 if TYPE_CHECKING:
-    from rlhf_lab.rewards.build import RewardContext
+    from rlhf_lab.rewards.options import RewardContext
 
 
 @dataclass(frozen=True)

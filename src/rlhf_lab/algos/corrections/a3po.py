@@ -6,17 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab.algos.corrections.common import CorrectionDefaults
+from rlhf_lab.algos.corrections.common import CorrectionOptions
 from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Batch, Objective
+from rlhf_lab.types.data import Batch, CorrectionNeeds, Objective
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class A3PO(CorrectionDefaults, limits.Limited, key="correction"):
+class A3PO(CorrectionOptions):
     """As decoupled, without a forward pass: the proximal log-prob of a token that is d rounds old
     is 1 / d of the behaviour's and the rest of the policy's."""
 
@@ -31,6 +31,7 @@ class A3PO(CorrectionDefaults, limits.Limited, key="correction"):
     )
     corrects: ClassVar[frozenset[Objective]] = frozenset({Objective.token_ratio})
     anchors_at_start: ClassVar[bool] = False
+    needs: ClassVar[CorrectionNeeds] = CorrectionNeeds(lag=True, proximal=True)
 
     def proximal(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """Between the log-probs of behaviour and policy; the behaviour's up to one round of age."""

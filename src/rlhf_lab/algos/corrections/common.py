@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab.types.data import Batch, Objective
+from rlhf_lab.types import limits
+from rlhf_lab.types.data import Batch, CorrectionNeeds, Objective
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Correction
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,11 +22,19 @@ PER_TOKEN = CREDITED - {Objective.sequence_ratio}
 RATIOS = frozenset({Objective.token_ratio, Objective.sequence_ratio})
 
 
-class CorrectionDefaults:
-    """Ratios anchored at the round's start, credit and learning rate as they are."""
+class CorrectionOptions(limits.Limited, key="correction"):
+    """Ratios anchored at the round's start, credit and learning rate as they are. Corrections add
+    `name` and `corrects` (see types.protocols.Correction)."""
 
-    anchors_at_start: ClassVar[bool] = True
     warning: ClassVar[str] = ""
+
+    @property
+    def anchors_at_start(self) -> bool:
+        return True
+
+    @property
+    def needs(self) -> CorrectionNeeds:
+        return CorrectionNeeds()
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """One everywhere: credit is not changed."""
@@ -34,6 +45,15 @@ class CorrectionDefaults:
     def step(self, log_ratio_B: Tensor) -> float:
         """One: the learning rate is not changed."""
         return 1.0
+
+    def fitted(self, log_ratio_BT: Tensor, batch: Batch) -> Correction:
+        raise UserError(f"{type(self).__name__} declares whole_update=True: write its `fitted`")
+
+    def proximal(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        raise UserError(f"{type(self).__name__} declares proximal=True: write its `proximal`")
+
+    def terms(self, log_ratio_BT: Tensor, batch: Batch) -> Mapping[str, Tensor]:
+        return {}
 
 
 def response_sum(log_ratio_BT: Tensor, batch: Batch) -> Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rlhf_lab.algos.corrections.common import (
     RATIOS,
-    CorrectionDefaults,
+    CorrectionOptions,
     response_mean,
     response_sum,
 )
@@ -31,7 +31,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Decoupled(CorrectionDefaults, limits.Limited, key="correction"):
+class Decoupled(CorrectionOptions):
     """The loss clips policy over proximal policy (that of the round's start), and each token or
     response weighs proximal over behaviour policy."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab.algos.corrections.common import PER_TOKEN, CorrectionDefaults
+from rlhf_lab.algos.corrections.common import PER_TOKEN, CorrectionOptions
 from rlhf_lab.algos.off_policy import LARGEST_LOG_RATIO, bounded, ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DPPO(CorrectionDefaults, limits.Limited, key="correction"):
+class DPPO(CorrectionOptions):
     """Tokens weigh their ratio; those whose probability has moved too far the way that their credit
     pushes it are left out."""
 

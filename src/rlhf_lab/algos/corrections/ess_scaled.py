@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab.algos.corrections.common import EVERY, CorrectionDefaults
+from rlhf_lab.algos.corrections.common import EVERY, CorrectionOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Objective
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ESSScaled(CorrectionDefaults, limits.Limited, key="correction"):
+class ESSScaled(CorrectionOptions):
     """The learning rate of an update shrinks with the effective sample size of its responses."""
 
     name: str = limits.name("ess_scaled")

@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab.algos.corrections.common import CorrectionDefaults
+from rlhf_lab.algos.corrections.common import CorrectionOptions
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Batch, Objective
+from rlhf_lab.types.data import Batch, CorrectionNeeds, Objective
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class ESTR(CorrectionDefaults, limits.Limited, key="correction"):
+class ESTR(CorrectionOptions):
     """Tokens whose squared log-ratio of policy to behaviour is large for the entropy of the
     distribution that they were drawn from are left out: where many tokens were possible, ratios may
     be larger."""
@@ -36,10 +36,7 @@ class ESTR(CorrectionDefaults, limits.Limited, key="correction"):
     )
     corrects: ClassVar[frozenset[Objective]] = frozenset({Objective.token_ratio})
     anchors_at_start: ClassVar[bool] = False
-
-    def with_entropies(self, batch: Batch, entropy_BT: Tensor) -> Batch:
-        """The batch with these, in nats."""
-        return replace(batch, entropy_BT=entropy_BT)
+    needs: ClassVar[CorrectionNeeds] = CorrectionNeeds(entropy=True)
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """One, or zero."""

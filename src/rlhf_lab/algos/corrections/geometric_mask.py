@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos.corrections.common import (
     CREDITED,
-    CorrectionDefaults,
+    CorrectionOptions,
     require_interval,
     response_mean,
     within,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GeometricMask(CorrectionDefaults, limits.Limited, key="correction"):
+class GeometricMask(CorrectionOptions):
     """Responses whose geometric mean of token ratios is outside an interval are left out."""
 
     name: str = limits.name("geometric_mask")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rlhf_lab.algos.corrections.common import (
     PER_TOKEN,
-    CorrectionDefaults,
+    CorrectionOptions,
     require_interval,
     within,
 )
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class IcePop(CorrectionDefaults, limits.Limited, key="correction"):
+class IcePop(CorrectionOptions):
     """Tokens weigh their ratio of proximal to behaviour policy; outside an interval, nothing."""
 
     name: str = limits.name("icepop")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab.algos.corrections.common import PER_TOKEN, CorrectionDefaults
+from rlhf_lab.algos.corrections.common import PER_TOKEN, CorrectionOptions
 from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
@@ -18,7 +18,7 @@ TINY = 1e-6
 
 
 @dataclass(frozen=True)
-class KPop(CorrectionDefaults, limits.Limited, key="correction"):
+class KPop(CorrectionOptions):
     """Tokens weigh their ratio of proximal to behaviour policy; those on whose probability the two
     disagree, nothing. Rare tokens may differ by large ratios, likely ones by small ones."""
 

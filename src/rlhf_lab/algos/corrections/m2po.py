@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab.algos.corrections.common import CorrectionDefaults
+from rlhf_lab.algos.corrections.common import CorrectionOptions
 from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Batch, Objective
+from rlhf_lab.types.data import Batch, CorrectionNeeds, Objective
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class SquareBound(CorrectionDefaults):
+class SquareBound(CorrectionOptions):
     """Tokens whose squared log-ratio is at most `bound` weigh their ratio, the others nothing."""
 
     name: str
@@ -28,7 +28,7 @@ class SquareBound(CorrectionDefaults):
 
 
 @dataclass(frozen=True)
-class M2PO(CorrectionDefaults, limits.Limited, key="correction"):
+class M2PO(CorrectionOptions):
     """Tokens weigh their ratio of proximal to behaviour policy; those of the largest log-ratios are
     left out until the mean square of the update's other log-ratios is small."""
 
@@ -41,6 +41,7 @@ class M2PO(CorrectionDefaults, limits.Limited, key="correction"):
         source="arXiv:2510.01161",
     )
     corrects: ClassVar[frozenset[Objective]] = frozenset({Objective.token_ratio})
+    needs: ClassVar[CorrectionNeeds] = CorrectionNeeds(whole_update=True)
 
     def fitted(self, log_ratio_BT: Tensor, batch: Batch) -> SquareBound:
         """The bound that these rows need, all those of an update."""

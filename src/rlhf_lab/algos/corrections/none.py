@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlhf_lab.algos.corrections.common import EVERY, CorrectionDefaults
+from rlhf_lab.algos.corrections.common import EVERY, CorrectionOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Objective
 
 
 @dataclass(frozen=True)
-class NoCorrection(CorrectionDefaults):
+class NoCorrection(CorrectionOptions):
     """PPO's own ratio then spans staleness and drift together, and its clip bounds both."""
 
     name: str = limits.name("none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab.algos.corrections.common import CREDITED, CorrectionDefaults, response_mean
+from rlhf_lab.algos.corrections.common import CREDITED, CorrectionOptions, response_mean
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OPSM(CorrectionDefaults, limits.Limited, key="correction"):
+class OPSM(CorrectionOptions):
     """Responses of negative credit that the policy has become unlikely to write are left out; good
     ones stay."""
 

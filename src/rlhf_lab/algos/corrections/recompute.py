@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlhf_lab.algos.corrections.common import RATIOS, CorrectionDefaults
+from rlhf_lab.algos.corrections.common import RATIOS, CorrectionOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Objective
 
 
 @dataclass(frozen=True)
-class Recompute(CorrectionDefaults):
+class Recompute(CorrectionOptions):
     """What the published code of arXiv:2410.18252 does for PPO and RLOO."""
 
     name: str = limits.name("recompute")

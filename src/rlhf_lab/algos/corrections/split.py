@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rlhf_lab.algos.corrections.common import (
     PER_TOKEN,
-    CorrectionDefaults,
+    CorrectionOptions,
     require_interval,
     within,
 )
 from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
-from rlhf_lab.types.data import Batch, Objective
+from rlhf_lab.types.data import Batch, CorrectionNeeds, Objective
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,7 @@ class Staleness(StrEnum):
 
 
 @dataclass(frozen=True)
-class Split(CorrectionDefaults, limits.Limited, key="correction"):
+class Split(CorrectionOptions):
     """Tokens weigh the mismatch between trainer and generator at equal weights, which must be in an
     interval, times their staleness, which is capped or left to the loss's clip."""
 
@@ -63,7 +63,7 @@ class Split(CorrectionDefaults, limits.Limited, key="correction"):
         require_interval(self.low, self.high)
 
     @property
-    def anchors_at_start(self) -> bool:  # type: ignore[override]
+    def anchors_at_start(self) -> bool:
         """The loss's ratio begins at the writer where its clip bounds staleness."""
         return self.staleness is Staleness.cap
 
@@ -72,10 +72,13 @@ class Split(CorrectionDefaults, limits.Limited, key="correction"):
         """A clip bounds staleness only where the loss takes ratios per token."""
         return PER_TOKEN if self.anchors_at_start else frozenset({Objective.token_ratio})
 
-    def with_writers(self, batch: Batch, writer_logp_BT: Tensor) -> Batch:
-        """The batch with the writers' log-probs, as denominators too where the clip bounds them."""
-        batch = replace(batch, writer_logp_BT=writer_logp_BT)
-        return batch if self.anchors_at_start else replace(batch, proximal_logp_BT=writer_logp_BT)
+    @property
+    def needs(self) -> CorrectionNeeds:
+        return CorrectionNeeds(writer_logp=True, proximal=self.staleness is Staleness.clip)
+
+    def proximal(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
+        """Those of the version that generated the token, where the clip bounds staleness."""
+        return batch.writer_logp_BT
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
         """Mismatch within the interval, times capped staleness unless the clip bounds it."""

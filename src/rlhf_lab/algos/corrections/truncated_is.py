@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab.algos.corrections.common import PER_TOKEN, CorrectionDefaults
+from rlhf_lab.algos.corrections.common import PER_TOKEN, CorrectionOptions
 from rlhf_lab.algos.off_policy import ratio_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, Objective
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TruncatedIS(CorrectionDefaults, limits.Limited, key="correction"):
+class TruncatedIS(CorrectionOptions):
     """Each token of the loss weighs its ratio of proximal to behaviour policy, up to a cap."""
 
     name: str = limits.name("truncated_is")

@@ -16,7 +16,6 @@ from rlhf_lab.experiment.derived import (
 )
 from rlhf_lab.models.folders import weight_bytes
 from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.tasks.environment import Episodic
 from rlhf_lab.types.samples import Split
 
 SAMPLE_BYTES = 400
@@ -68,7 +67,7 @@ def uniform_needs(config: Config) -> Iterator[Need]:
     """The random numbers of a chunk, which are drawn for whole responses, and once more as one;
     those of a segment where samples have one turn."""
     part, run = config.generator, config.run
-    is_whole = isinstance(config.task, Episodic) or not config.mode.segment_tokens
+    is_whole = config.task.is_episodic or not config.mode.segment_tokens
     if not part.decodes_here or not is_whole:
         return
     rows = min(part.chunk_groups, run.groups_generated) * run.group_size

@@ -5,21 +5,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 from rlhf_lab.rewards.judge.calls import JudgeCalls
-from rlhf_lab.rewards.judge.options import EndpointReward
-from rlhf_lab.rewards.judge.prompts import Style, filled
+from rlhf_lab.rewards.judge.options import EndpointReward, Style, filled
 from rlhf_lab.types.data import Verdict
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group, Sample
 
 Reference = Callable[[Group], Sample]
 
 
-class JudgeScorer:
+class JudgeScorer(Reward):
     """Pairwise: the win against the reference answer. Rating: the number.
 
     A group of which a question stays without an answer has no score.
     """
+
+    compares: ClassVar[bool] = True
 
     def __init__(self, options: EndpointReward, calls: JudgeCalls, reference: Reference) -> None:
         self._options = options

@@ -10,7 +10,8 @@ from rlhf_lab.rollout.generators.environment_calls import BegunCall, Environment
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Said, Stop, episode_limits
 from rlhf_lab.tasks.chat_turns import refuse_first, turns_of_chat
-from rlhf_lab.tasks.environment import Episodic, Turn
+from rlhf_lab.tasks.environment import Turn
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Episode, Finish, Group, Prompt, Sample
@@ -176,9 +177,7 @@ class Conversations:
         episode.require_same(sample)
 
 
-def conversation_of(
-    episode: OpenEpisode, task: Episodic, tokenizer: Any, stop: Stop
-) -> Conversation:
+def conversation_of(episode: OpenEpisode, task: Task, tokenizer: Any, stop: Stop) -> Conversation:
     """The conversation of an episode before its first action. In a chat observations are
     messages."""
     turns = turns_of_chat(task, tokenizer, episode.prompt.example)
@@ -215,7 +214,7 @@ class EpisodeGenerator(Generator):
     """
 
     def __init__(
-        self, writer: Turns, tokenizer: Any, task: Episodic, seed: Seed, options: EpisodeOptions
+        self, writer: Turns, tokenizer: Any, task: Task, seed: Seed, options: EpisodeOptions
     ) -> None:
         self._writer = writer
         self._tokenizer = tokenizer

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from rlhf_lab.rollout.generators.environment_calls import Call, EnvironmentCalls, Spent
 from rlhf_lab.rollout.generators.episode_options import AT_ONCE, ToolTimes
-from rlhf_lab.tasks.environment import Environment, Episodic, Turn
+from rlhf_lab.tasks.environment import Environment, Turn
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import ENVIRONMENT, POLICY, Episode, Example, Finish, Prompt, Sample
@@ -106,7 +107,7 @@ class Stop(NamedTuple):
     tokens: int
 
 
-def episode_limits(task: Episodic, max_tokens: int) -> Limits:
+def episode_limits(task: Task, max_tokens: int) -> Limits:
     """The limits of a task's episodes. max_tokens: of the policy, over all turns."""
     return Limits(task.max_turns, max_tokens, task.max_turn_tokens, task.max_observation_tokens)
 

@@ -13,7 +13,7 @@ from rlhf_lab.runs.reading import Unreadable, file_size, parsing
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.search.space import Dimension
 from rlhf_lab.sweeps.search.study import Study
-from rlhf_lab.tasks.extras import require_package
+from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types.errors import UserError
 
 SPEC = "spec"

@@ -1,15 +1,56 @@
-"""Draw constraints that can hold together, and write a reference answer that satisfies them."""
+"""Draw constraints that a text can satisfy together, and write a reference answer that does."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any
 
+from rlhf_lab.tasks.constraints import boundaries, formats, keywords, length, letters
 from rlhf_lab.tasks.constraints.constraint_types import Constraint, ConstraintType, conflict
 from rlhf_lab.tasks.constraints.lexicon import KEYWORDS
 from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter, Stuck
 from rlhf_lab.tasks.constraints.text import words
+
+# Prompts are drawn in this order: a change of it changes all of them.
+TYPES: dict[str, ConstraintType] = {
+    one.name: one
+    for one in (
+        *length.TYPES,
+        *keywords.TYPES,
+        *letters.TYPES,
+        *boundaries.TYPES,
+        *formats.TYPES,
+    )
+}
+
+# Fixed, so that results compare; some of every module, so that the test has new types of each.
+HELD_OUT = frozenset(
+    "words_exactly words_multiple sentences_exactly sentence_words_at_most growing_lines "
+    "keywords_in_order keyword_in_sentence word_at_position unique_words palindromes "
+    "hyphenated_words three_vowels word_length_at_least neighbours_differ title_case fenced "
+    "ends_with_question first_word_last sentence_initials_differ lines_end_with csv_rows "
+    "markdown_table divided parentheses commas_exactly semicolons_exactly".split()
+)
+
+
+class Types(StrEnum):
+    """Which constraint types the prompts of a split have."""
+
+    train = "train"
+    held_out = "held_out"
+    all = "all"
+
+
+def types_of(types: Types) -> tuple[ConstraintType, ...]:
+    """These types, in a fixed order."""
+    return tuple(
+        one
+        for name, one in TYPES.items()
+        if types is Types.all or (name in HELD_OUT) == (types is Types.held_out)
+    )
+
 
 # A repair may break another constraint: rounds until all hold, or the draw is given up.
 ROUNDS = 12

@@ -1,13 +1,26 @@
-"""Constraints on given words: whether they are used, how often and where."""
+"""Constraints on words that must or must not be in a text, on repeated words, and on spelling."""
 
 from __future__ import annotations
 
 import random
 
-from rlhf_lab.tasks.constraints.constraint_types import ConstraintType, Params, Stage, each_word
-from rlhf_lab.tasks.constraints.lexicon import FORBIDDEN, KEYWORDS
-from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter, Stuck, swap
-from rlhf_lab.tasks.constraints.text import sentences, spans
+from rlhf_lab.tasks.constraints.constraint_types import (
+    ConstraintType,
+    Count,
+    Params,
+    Stage,
+    at_least,
+    each_word,
+)
+from rlhf_lab.tasks.constraints.lexicon import FORBIDDEN, KEYWORDS, PALINDROMES
+from rlhf_lab.tasks.constraints.reference_writer import (
+    ReferenceWriter,
+    Span,
+    Stuck,
+    is_none_of,
+    swap,
+)
+from rlhf_lab.tasks.constraints.text import sentences, spans, words
 from rlhf_lab.tasks.constraints.text import words as words_of
 
 
@@ -74,6 +87,50 @@ def put_at(text: str, writer: ReferenceWriter, word: str, n: int) -> str:
     return swap(text, spans(text)[n - 1], word)
 
 
+def first_repeated(text: str) -> Span | None:
+    """Where the first word stands that was used before."""
+    seen: set[str] = set()
+    for start, end in spans(text):
+        word = text[start:end].lower()
+        if word in seen:
+            return start, end
+        seen.add(word)
+    return None
+
+
+def replace_repeated(text: str, writer: ReferenceWriter) -> str:
+    """Replace every repeated word by one that is not in the text."""
+    while (repeated := first_repeated(text)) is not None:
+        text = swap(text, repeated, writer.word("adjective", is_none_of(words(text))))
+    return text
+
+
+def palindromes(text: str) -> set[str]:
+    return {word for word in words(text) if len(word) > 2 and word == word[::-1]}
+
+
+def add_palindromes(text: str, writer: ReferenceWriter, low: int, high: int) -> str:
+    while len(palindromes(text)) < low:
+        unused = sorted(set(PALINDROMES) - palindromes(text))
+        text = writer.insert_and_keep(text, writer.rng.choice(unused))
+    return text
+
+
+def num_hyphenated(text: str) -> int:
+    return sum("-" in word for word in words(text))
+
+
+def add_hyphenated(text: str, writer: ReferenceWriter, low: int, high: int) -> str:
+    while num_hyphenated(text) < low:
+        word = f"{writer.word('adjective')}-{writer.word('noun')}"
+        text = writer.insert_and_keep(text, word)
+    return text
+
+
+PALINDROMES_USED = Count(
+    lambda text: len(palindromes(text)), add_palindromes, Stage.words, brings_words=True
+)
+HYPHENATED = Count(num_hyphenated, add_hyphenated, Stage.words, brings_words=True)
 TYPES = (
     ConstraintType(
         "keywords_present",
@@ -134,5 +191,28 @@ TYPES = (
         Stage.counts,
         "keyword start layout lines sentences",
         brings_words=True,
+    ),
+    ConstraintType(
+        "no_word_repeated",
+        "Use no word twice.",
+        lambda text: first_repeated(text) is None,
+        replace_repeated,
+        aspects="repeat",
+    ),
+    ConstraintType(
+        "unique_words",
+        "At least {percent}% of the words must be new, that is, not used earlier in the text.",
+        lambda text, percent: 100 * (len(set(words(text))) / len(words(text))) >= percent,
+        lambda text, writer, percent: replace_repeated(text, writer),
+        lambda rng: {"percent": rng.choice((80, 85, 90))},
+        aspects="repeat",
+    ),
+    PALINDROMES_USED.limited(
+        "palindromes",
+        "Use at least {n} different palindromes of three or more letters.",
+        at_least(2, 3),
+    ),
+    HYPHENATED.limited(
+        "hyphenated_words", "Use at least {n} words with a hyphen inside.", at_least(2, 4)
     ),
 )

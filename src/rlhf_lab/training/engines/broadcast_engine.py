@@ -12,7 +12,7 @@ from torch import Tensor
 from rlhf_lab.training.engines.distributed import Processes, together
 from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.types.data import Batch, UpdateResult, Weights
-from rlhf_lab.types.protocols import Algorithm, Correction, Engine, Shards, ShardWriter
+from rlhf_lab.types.protocols import Correction, Engine, Loss, Shards, ShardWriter
 
 # Ends the calls of one engine; other work may follow.
 DONE = "done"
@@ -57,7 +57,7 @@ class BroadcastEngine:
         return result
 
     def update(
-        self, batch: Batch, algo: Algorithm, correction: Correction, learning_rate: float
+        self, batch: Batch, algo: Loss, correction: Correction, learning_rate: float
     ) -> UpdateResult:
         arguments = (batch, algo, correction, learning_rate)
         result: UpdateResult = self._call("update", arguments, arguments)

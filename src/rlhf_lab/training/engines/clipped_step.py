@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
-from rlhf_lab.training.engines.tensors import Tensors, clipped_norms, whole
+from rlhf_lab.training.engines.tensors import TensorsBackend, clipped_norms, whole
 from rlhf_lab.training.optim import Optim
 
 # A part of the optimizer's state, which checkpoints have: a resumed run measures the same numbers.
@@ -26,7 +26,7 @@ class Angle(NamedTuple):
 
 
 def clipped_step(
-    networks: PolicyWithValues, tensors: Tensors, optim: Optim, learning_rate: float
+    networks: PolicyWithValues, backend: TensorsBackend, optim: Optim, learning_rate: float
 ) -> dict[str, float]:
     """Clip, and make a step if all norms are finite. Returns the norms before clipping and, with
     `optim.gradient_cosine`, the cosine of the policy's gradients of this and the last update and
@@ -35,16 +35,16 @@ def clipped_step(
     if not all(map(math.isfinite, norms.values())):
         return norms
     if not optim.gradient_cosine:
-        tensors.step(learning_rate)
+        backend.optimizer_step(learning_rate)
         return norms
-    pairs = consecutive(networks.policy.parameters(), tensors.optimizer)
+    pairs = consecutive(networks.policy.parameters(), backend.optimizer)
     found = angle(pairs)
     is_bounded = found is not None and found.cosine > optim.max_gradient_cosine
     if found is not None and is_bounded:
         project(pairs, found, optim.max_gradient_cosine)
-    tensors.step(learning_rate)
+    backend.optimizer_step(learning_rate)
     if not is_bounded:
-        keep_gradients(tensors.optimizer)
+        keep_gradients(backend.optimizer)
     if found is None:
         return norms
     return {**norms, "gradient_cosine": found.cosine, "gradient_projected": float(is_bounded)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,18 +15,20 @@ from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.training.engines.deepspeed_setup import make_engine, make_reference, quiet, storage_of
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision
-from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT, ReferenceUse
+from rlhf_lab.training.engines.parameter_backend import (
+    REFERENCE,
+    WEIGHT,
+    ParameterBackend,
+    ReferenceUse,
+)
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.training.engines.tensors import received
-from rlhf_lab.training.engines.zero import WholeStorage
-from rlhf_lab.training.engines.zero_reference import Reference, ReplicatedReference
+from rlhf_lab.training.engines.zero import Reference, ReplicatedReference
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
 
-Storage = TypeVar("Storage")
 
-
-class DeepSpeedBackend:
+class DeepSpeedBackend(ParameterBackend):
     """See ParameterBackend. Policy and value model are clipped jointly: `grad_norm` is of both."""
 
     def __init__(
@@ -59,10 +61,8 @@ class DeepSpeedBackend:
                     reference, options, processes.rank
                 )
             self._engine = make_engine(networks, optim, options)
-        self._storage = storage = storage_of(self._engine, options.stage, processes.rank)
-        if not isinstance(storage, WholeStorage):
-            self.flat = lambda part: self._settled(storage).flat(part, self._trained)
-            self.places = lambda: storage.places(self._trained)
+        self._storage = storage_of(self._engine, options.stage, processes.rank)
+        self.sharding = self._storage.sharding
         self._is_settled = False
         for name, tensor in masters.items():
             # DeepSpeed makes its float32 masters from weights that it has already rounded.
@@ -85,9 +85,12 @@ class DeepSpeedBackend:
             yield
         self._settle()
 
-    def _settled(self, storage: Storage) -> Storage:
+    def flat(self, part: str) -> Mapping[str, Tensor]:
         self._settle()
-        return storage
+        return self._storage.flat(part, self._trained)
+
+    def places(self) -> Mapping[str, tuple[str, int]]:
+        return self._storage.places(self._trained)
 
     def _settle(self) -> None:
         """Free the whole tensors that a pass left behind, before parts are changed or read."""

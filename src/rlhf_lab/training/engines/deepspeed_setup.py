@@ -19,22 +19,19 @@ from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.engines.tensors import adamw
 from rlhf_lab.training.engines.zero import (
     FlatBufferStorage,
-    PartitionedStorage,
-    WholeStorage,
-)
-from rlhf_lab.training.engines.zero_reference import (
     PartitionedReference,
+    PartitionedStorage,
     Reference,
     ReplicatedReference,
+    WholeStorage,
+    ZeroStorage,
 )
 from rlhf_lab.training.optim import Optim
 
 PARTITIONED = 3  # the stage from which on the weights themselves are partitioned
 
 
-def storage_of(
-    engine: Any, stage: int, rank: int
-) -> WholeStorage | FlatBufferStorage | PartitionedStorage:
+def storage_of(engine: Any, stage: int, rank: int) -> ZeroStorage:
     """The storage of a ZeRO stage."""
     if stage == 0:
         return WholeStorage(engine)

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from rlhf_lab.algos.declared import seen_by_algorithm
 from rlhf_lab.algos.off_policy import corrected, fitted, measure, split_terms
 from rlhf_lab.models.dealing import Dealt, deal
 from rlhf_lab.models.devices import tensor_float, torch_threads
@@ -35,15 +36,11 @@ from rlhf_lab.training.engines.microbatches import (
     zero_loss,
 )
 from rlhf_lab.training.engines.options import EngineOptions, Versions
-from rlhf_lab.training.engines.parameter_backend import (
-    AdapterBackend,
-    GradientBackend,
-    ParameterBackend,
-)
+from rlhf_lab.training.engines.parameter_backend import ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PassKind
 from rlhf_lab.training.engines.versions import copied, settle
 from rlhf_lab.types.data import Batch, PolicyOutput, UpdateResult, Weights
-from rlhf_lab.types.protocols import Algorithm, Correction, Shards
+from rlhf_lab.types.protocols import Correction, Loss, Shards
 
 # Stands for the norm of a response without a gradient, such as one without tokens.
 TINY = 1e-30
@@ -108,7 +105,6 @@ class TrainingEngine:
         """See `Batch.log_ratio_gradient_B`. Every response is read by itself, since its gradient
         is."""
         backend = self._backend
-        assert isinstance(backend, GradientBackend), "checked by check_ratio_gradients"
         found = []
         with self._phase("the gradients of single responses"):
             for row in torch.arange(len(batch)):
@@ -131,7 +127,7 @@ class TrainingEngine:
         found = self._backend.reference(token_rows(step.batch), step.layout)
         return of_policy(found, step.batch)
 
-    def _trained(self, step: MicrobatchStep, algo: Algorithm) -> PolicyOutput:
+    def _trained(self, step: MicrobatchStep, algo: Loss) -> PolicyOutput:
         """A pass with gradients, at the tokens that the reference finds most likely if the
         algorithm needs their log-probs."""
         number = algo.needs.top_tokens
@@ -187,7 +183,7 @@ class TrainingEngine:
         self._backend.move_reference(decay)
 
     def update(
-        self, batch: Batch, algo: Algorithm, correction: Correction, learning_rate: float
+        self, batch: Batch, algo: Loss, correction: Correction, learning_rate: float
     ) -> UpdateResult:
         """One optimizer update. Refuses to apply a loss or gradient that is not finite."""
         self._latest = None
@@ -205,7 +201,7 @@ class TrainingEngine:
         return UpdateResult({**metrics, **measured, "learning_rate": rate}, rows)
 
     def _backward(
-        self, dealt: Dealt, algo: Algorithm, correction: Correction
+        self, dealt: Dealt, algo: Loss, correction: Correction
     ) -> dict[int, MicrobatchMetrics]:
         """Add the gradients of this process's micro-batches; returns the metrics of each."""
         mine: dict[int, MicrobatchMetrics] = {}
@@ -216,7 +212,7 @@ class TrainingEngine:
                 self._backend.backward(zero_loss(policy), step.is_last)
                 continue
             part, factor_BT = corrected(policy.logp_BT, step.batch, algo, correction)
-            output = algo.loss(policy, part)
+            output = algo.loss(policy, seen_by_algorithm(part, algo))
             self._backend.backward(output.loss, step.is_last)
             entropy = (policy.entropy_BT * part.weight_BT).sum()
             sums = {**output.metrics, "loss": output.loss, "entropy": entropy}
@@ -239,9 +235,7 @@ class TrainingEngine:
             if self._processes.is_main:
                 state[name] = copied(tensor, stays)
         settle(state.values(), self._backend.device)
-        backend = self._backend
-        adapters = backend.adapters() if isinstance(backend, AdapterBackend) else None
-        self._latest = Weights(version, state, adapters)
+        self._latest = Weights(version, state, self._backend.adapters())
         return self._latest
 
     def whole(self, weights: Weights) -> Weights:
@@ -251,7 +245,6 @@ class TrainingEngine:
         if weights.adapters is None:
             return weights
         try:
-            assert isinstance(self._backend, AdapterBackend), "only one process trains adapters"
             self._backend.fill(weights)
         except ValueError as error:
             raise other_model(str(error)) from error

@@ -21,9 +21,8 @@ from rlhf_lab.training.engines.flat_state import flat_state
 from rlhf_lab.training.engines.parameter_backend import (
     REFERENCE,
     WEIGHT,
-    FlatBackend,
     ParameterBackend,
-    ShardedBackend,
+    Sharding,
 )
 from rlhf_lab.training.engines.tensors import whole as full
 from rlhf_lab.types.data import Weights
@@ -56,7 +55,7 @@ class EngineState:
     @property
     def is_sharded(self) -> bool:
         """Whether several processes have shards, which `write_shards` can write."""
-        return self._processes.size > 1 and isinstance(self._backend, ShardedBackend | FlatBackend)
+        return self._processes.size > 1 and self._backend.sharding is not Sharding.none
 
     def state(self) -> dict[str, Tensor]:
         """All of it on the main rank; the other ranks only take part in reading it."""
@@ -78,12 +77,10 @@ class EngineState:
 
             self._files = ShardFiles(self._processes)
         backend = self._backend
-        if isinstance(backend, FlatBackend):
+        if backend.sharding is Sharding.buffers:
             flat = flat_state(self._entries(), backend, self._belongs, self._files)
             digests = self._files.write(folder, flat.shards, flat.layout)
             return None if digests is None else (flat.whole, digests)
-        if not isinstance(backend, ShardedBackend):
-            raise TypeError("an engine without shards cannot write them")
         shards, whole = {}, {}
         for key, name, part in self._entries():
             tensor = backend.shard(name, part)

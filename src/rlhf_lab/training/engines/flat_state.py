@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from rlhf_lab.training.engines.parameter_backend import REFERENCE, FlatBackend, ParameterBackend
+from rlhf_lab.training.engines.parameter_backend import REFERENCE, ParameterBackend
 
 if TYPE_CHECKING:
     from rlhf_lab.training.engines.shards import Layout, ShardFiles
@@ -24,13 +24,9 @@ class FlatState:
     whole: dict[str, Tensor] = field(default_factory=dict)
 
 
-class FlatParameters(FlatBackend, ParameterBackend, Protocol):
-    """A ParameterBackend with flat buffers."""
-
-
 def flat_state(
     entries: Iterable[tuple[str, str, str]],
-    backend: FlatParameters,
+    backend: ParameterBackend,
     belongs: Callable[[str, str, Tensor], bool],
     files: ShardFiles,
 ) -> FlatState:

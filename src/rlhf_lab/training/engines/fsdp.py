@@ -17,15 +17,17 @@ from rlhf_lab.models.without_weights import release_weights, without_weights
 from rlhf_lab.training.engines.clipped_step import clipped_step
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import FSDPOptions
-from rlhf_lab.training.engines.parameter_backend import ReferenceUse
+from rlhf_lab.training.engines.parameter_backend import ReferenceUse, Sharding
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
-from rlhf_lab.training.engines.tensors import Tensors, fill, local
+from rlhf_lab.training.engines.tensors import TensorsBackend, fill, local
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
 
 
-class FSDPBackend:
+class FSDPBackend(TensorsBackend):
     """See ParameterBackend."""
+
+    sharding = Sharding.tensors
 
     def __init__(
         self,
@@ -44,31 +46,23 @@ class FSDPBackend:
         self._optim = optim
         mesh = init_device_mesh(device.type, (processes.size,))
         dtype = getattr(torch, options.dtype.value)
-        self._reference = None
+        self._reference_networks = None
         if use is not ReferenceUse.none:
             # One that follows the policy by small steps would lose them in half precision.
             own = dtype if use is ReferenceUse.frozen else torch.float32
             reference = networks.reference(without_weights(networks.policy, own))
-            self._reference = sharded(reference, mesh, dtype)
-            load(self._reference, networks, device, processes)
+            self._reference_networks = sharded(reference, mesh, dtype)
+            load(self._reference_networks, networks, device, processes)
         self._networks = sharded(without_weights(networks, torch.float32), mesh, dtype)
         load(self._networks, networks, device, processes)
         release_weights(networks)
-        self._tensors = Tensors(self._networks, self._reference, optim)
-        self.shapes = self._tensors.shapes
-        self.is_finite = self._tensors.is_finite
-        self.move_reference = self._tensors.move_reference
-        self.optimizer_parts = self._tensors.optimizer_parts
-        self.read = self._tensors.read
-        self.shard = self._tensors.shard
-        self.weight = self._tensors.weight
-        self.write = self._tensors.write
+        super().__init__(self._networks, self._reference_networks, optim)
 
     def output(self, token_rows: TokenRows, kind: PassKind, layout: PassLayout) -> PolicyOutput:
         return PolicyOutput(*self._networks(token_rows, kind, layout))
 
     def reference(self, token_rows: TokenRows, layout: PassLayout) -> PolicyOutput:
-        reference: Any = self._reference
+        reference: Any = self._reference_networks
         return PolicyOutput(*reference(token_rows, PassKind.policy, layout))
 
     @contextmanager
@@ -78,31 +72,31 @@ class FSDPBackend:
         # After a pass without backward, the root keeps whole tensors, which would be stale once the
         # shards have changed.
         reshard(self._networks)
-        if self._reference is not None:
-            reshard(self._reference)
+        if self._reference_networks is not None:
+            reshard(self._reference_networks)
 
     @contextmanager
     def with_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[None]:
         before = {}
         for name, tensor in weights:
-            before[name] = local(self._tensors.trained[name].detach()).clone()
-            fill(self._tensors.trained[name], tensor)
+            before[name] = local(self.trained[name].detach()).clone()
+            fill(self.trained[name], tensor)
         try:
             yield
         finally:
             with torch.no_grad():
                 for name, part in before.items():
-                    local(self._tensors.trained[name]).copy_(part)
+                    local(self.trained[name]).copy_(part)
 
     def begin(self) -> None:
-        self._tensors.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
 
     def backward(self, loss: Tensor, is_last: bool) -> None:
         # Gradients are averaged over the processes, and the token weights are of the whole update.
         (loss * self._size).backward()  # type: ignore[no-untyped-call]
 
     def step(self, learning_rate: float) -> dict[str, float]:
-        return clipped_step(self._networks, self._tensors, self._optim, learning_rate)
+        return clipped_step(self._networks, self, self._optim, learning_rate)
 
 
 def sharded(networks: PolicyWithValues, mesh: DeviceMesh, dtype: torch.dtype) -> PolicyWithValues:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,16 +27,25 @@ class ReferenceUse(StrEnum):
     moves = "moves"
 
 
+class Sharding(StrEnum):
+    """How each process has its part: of nothing, of every tensor (DTensors), or of flat buffers in
+    which parameters lie one behind the other."""
+
+    none = "none"
+    tensors = "tensors"
+    buffers = "buffers"
+
+
 class ParameterBackend(Protocol):
     """Policy, value model, reference and optimizer. Several processes make the same calls, in the
-    same order.
+    same order. Backends extend this class, whose last six methods are optional.
 
     read, write: one whole tensor on the host, in the precision that is trained. part: WEIGHT,
     REFERENCE, or a tensor of the optimizer's state.
     """
 
-    @property
-    def device(self) -> torch.device: ...
+    device: torch.device
+    sharding: Sharding = Sharding.none
 
     def shapes(self) -> dict[str, torch.Size]:
         """Shapes of everything that is trained, by name."""
@@ -87,49 +96,29 @@ class ParameterBackend(Protocol):
 
     def write(self, name: str, part: str, value: Tensor) -> None: ...
 
-
-@runtime_checkable
-class GradientBackend(Protocol):
-    """A backend that has the gradients of the policy whole after a backward pass."""
-
     def gradient_norm(self) -> float:
-        """The norm of all gradients of the policy together."""
-        ...
-
-
-@runtime_checkable
-class AdapterBackend(Protocol):
-    """A backend that may train adapters beside frozen weights."""
+        """The norm of all gradients of the policy together, after a backward pass."""
+        raise TypeError(f"{type(self).__name__} has no gradients of single responses")
 
     def adapters(self) -> Adapters | None:
         """A copy of the adapters on the host; None where all weights are trained."""
-        ...
+        return None
 
     def fill(self, weights: Weights) -> None:
         """Copy the adapters of a version into those that are trained. Raises ValueError if these
         are others."""
-        ...
-
-
-@runtime_checkable
-class ShardedBackend(Protocol):
-    """A backend whose tensors are DTensors: each process has a shard."""
+        raise TypeError(f"{type(self).__name__} trains no adapters")
 
     def shard(self, name: str, part: str) -> Tensor:
-        """What `read` gathers, with this process's shard; a tensor that is not sharded is whole. It
-        shares the memory of the parameter or state."""
-        ...
-
-
-@runtime_checkable
-class FlatBackend(Protocol):
-    """A backend whose parameters lie in flat buffers, of which each process has an equal part."""
+        """With Sharding.tensors: what `read` gathers, as a DTensor with this process's shard; a
+        tensor that is not sharded is whole. It shares the memory of the parameter or state."""
+        raise TypeError(f"{type(self).__name__} has no DTensors")
 
     def flat(self, part: str) -> Mapping[str, Tensor]:
-        """This process's part of every buffer, 1-D, by the buffer's name; a scalar is whole. It
-        shares the memory of the optimizer."""
-        ...
+        """With Sharding.buffers: this process's part of every buffer, 1-D, by the buffer's name; a
+        scalar is whole. It shares the memory of the optimizer."""
+        raise TypeError(f"{type(self).__name__} has no flat buffers")
 
     def places(self) -> Mapping[str, tuple[str, int]]:
         """The buffer of each parameter, by name, and the parameter's first element in it."""
-        ...
+        raise TypeError(f"{type(self).__name__} has no flat buffers")

@@ -30,12 +30,12 @@ from rlhf_lab.training.engines.policy_with_values import (
     PolicyWithValues,
 )
 from rlhf_lab.training.engines.precision import autocast, round_frozen, with_masters
-from rlhf_lab.training.engines.tensors import Tensors
+from rlhf_lab.training.engines.tensors import TensorsBackend
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import Adapters, PolicyOutput, Weights
 
 
-class SingleBackend:
+class SingleBackend(TensorsBackend):
     """See ParameterBackend. A policy with adapters is its own reference, with the adapters off; its
     weights are read with the adapters merged in.
 
@@ -68,15 +68,10 @@ class SingleBackend:
         if self._merged and is_low:
             round_frozen(self.networks, is_reference=False)
         self._drawn_in = drawn_in
-        self._reference = own or networks
+        self._reference_networks = own or networks
         self._optim = optim
         self._other_weights: dict[str, Tensor] = {}
-        self._tensors = Tensors(self.networks, own, optim)
-        self.shapes = self._tensors.shapes
-        self.is_finite = self._tensors.is_finite
-        self.move_reference = self._tensors.move_reference
-        self.optimizer_parts = self._tensors.optimizer_parts
-        self.write = self._tensors.write
+        super().__init__(self.networks, own, optim)
 
     @classmethod
     def of(cls, options: EngineOptions, context: EngineContext) -> Self:
@@ -98,8 +93,8 @@ class SingleBackend:
         return PolicyOutput(*output)
 
     def reference(self, token_rows: TokenRows, layout: PassLayout) -> PolicyOutput:
-        with adapters_off(self._reference.policy), autocast(self.device, self._is_low):
-            return PolicyOutput(*self._reference(token_rows, PassKind.policy, layout))
+        with adapters_off(self._reference_networks.policy), autocast(self.device, self._is_low):
+            return PolicyOutput(*self._reference_networks(token_rows, PassKind.policy, layout))
 
     @contextmanager
     def no_gradients(self) -> Iterator[None]:
@@ -121,12 +116,12 @@ class SingleBackend:
     def weight(self, name: str, dtype: torch.dtype) -> Tensor:
         if name in self._merged:
             return merged_weight(self.networks.policy, self._merged[name]).to(dtype)
-        return self._tensors.weight(name, dtype)
+        return super().weight(name, dtype)
 
     def read(self, name: str, part: str) -> Tensor:
         if part == WEIGHT and name in self._merged:
             return merged_weight(self.networks.policy, self._merged[name]).cpu()
-        return self._tensors.read(name, part)
+        return super().read(name, part)
 
     def adapters(self) -> Adapters | None:
         return adapters_of(self.networks.policy) if self._merged else None
@@ -135,7 +130,7 @@ class SingleBackend:
         fill_adapters(self.networks.policy, weights)
 
     def begin(self) -> None:
-        self._tensors.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
 
     def backward(self, loss: Tensor, is_last: bool) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
@@ -145,7 +140,7 @@ class SingleBackend:
         return float(torch.nn.utils.get_total_norm(grads))
 
     def step(self, learning_rate: float) -> dict[str, float]:
-        measured = clipped_step(self.networks, self._tensors, self._optim, learning_rate)
+        measured = clipped_step(self.networks, self, self._optim, learning_rate)
         if self._merged:
             measured["adapters_kept"] = kept_share(self.networks.policy, self._drawn_in)
         return measured

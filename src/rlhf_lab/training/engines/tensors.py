@@ -10,13 +10,14 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from rlhf_lab.models.without_weights import with_parameters
 from rlhf_lab.training.engines.distributed import Processes
-from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT
+from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT, ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.optim import Optim
 
 
-class Tensors:
-    """Trained parameters, the reference if it is a separate model, and AdamW's state, by name."""
+class TensorsBackend(ParameterBackend):
+    """Parameters, the reference if it is a separate model, and AdamW's state, by name, whole or as
+    DTensors."""
 
     def __init__(
         self, networks: PolicyWithValues, reference: PolicyWithValues | None, optim: Optim
@@ -34,7 +35,7 @@ class Tensors:
         sums = [local(p.detach()).float().sum() for p in self.trained.values()]
         return bool(torch.isfinite(torch.stack(sums).sum()))
 
-    def step(self, learning_rate: float) -> None:
+    def optimizer_step(self, learning_rate: float) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.step()

@@ -1,4 +1,5 @@
-"""Where ZeRO's stages store tensors: whole, in flat buffers, or in partitions of each parameter.
+"""Where ZeRO's stages store tensors: whole, in flat buffers, or in partitions of each parameter; so
+for policy, AdamW's state and the frozen reference.
 
 All processes call `read` and `write` together. deepspeed is imported where it is used.
 """
@@ -6,54 +7,54 @@ All processes call `read` and `write` together. deepspeed is imported where it i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlhf_lab.training.engines.parameter_backend import WEIGHT
+from rlhf_lab.training.engines.parameter_backend import WEIGHT, Sharding
 from rlhf_lab.training.engines.tensors import step_device
-from rlhf_lab.training.engines.zero_state import cloned, make_state, parts_of, whole
 
 Parameters = dict[str, torch.nn.Parameter]
 
 
-class ZeroStorage(Protocol):
-    """Whole tensors of a parameter, read and written; and this process's partition of it."""
+class ZeroStorage:
+    """Whole tensors of a parameter, read and written; and this process's partition of it. Every
+    process has all weights, as in stages 0 to 2, unless a subclass partitions them."""
 
-    def optimizer_parts(self) -> Iterator[str]: ...
+    sharding = Sharding.buffers
 
-    def read(self, parameter: Any, part: str) -> Tensor: ...
+    def optimizer_parts(self) -> Iterator[str]:
+        raise NotImplementedError
 
-    def write(self, parameter: Any, part: str, value: Tensor) -> None: ...
+    def read(self, parameter: Any, part: str) -> Tensor:
+        raise NotImplementedError
+
+    def write(self, parameter: Any, part: str, value: Tensor) -> None:
+        raise NotImplementedError
+
+    def flat(self, part: str, trained: Parameters) -> dict[str, Tensor]:
+        """See ParameterBackend."""
+        raise NotImplementedError
+
+    def places(self, trained: Parameters) -> dict[str, tuple[str, int]]:
+        """See ParameterBackend."""
+        raise NotImplementedError
 
     def part(self, parameter: Any) -> Tensor:
         """This process's partition of the weights that forward passes use, to change in place."""
-        ...
+        weights: Tensor = parameter.detach()
+        return weights
 
     def own(self, value: Tensor, like: Tensor) -> Tensor:
         """This process's partition of a whole tensor."""
-        ...
-
-    def settle(self) -> None:
-        """Free whole copies, which would be stale once the partitions change."""
-        ...
-
-
-class ReplicatedWeights:
-    """Stages 0 to 2: every process has all weights."""
-
-    def part(self, parameter: Any) -> Tensor:
-        return whole(parameter)
-
-    def own(self, value: Tensor, like: Tensor) -> Tensor:
         return value
 
     def settle(self) -> None:
-        pass
+        """Free whole copies, which would be stale once the partitions change."""
 
 
-class ShardedOptimizer:
+class ShardedOptimizer(ZeroStorage):
     """Stages 1 to 3: the optimizer works on shards, of which DeepSpeed gathers whole tensors."""
 
     def __init__(self, engine: Any) -> None:
@@ -76,8 +77,10 @@ class ShardedOptimizer:
         return cloned(safe_get_full_optimizer_state(parameter, part))
 
 
-class WholeStorage(ReplicatedWeights):
+class WholeStorage(ZeroStorage):
     """Stage 0: every process has everything."""
+
+    sharding = Sharding.none
 
     def __init__(self, engine: Any) -> None:
         self._optimizer = engine.optimizer
@@ -99,14 +102,13 @@ class WholeStorage(ReplicatedWeights):
             self._state[parameter][part] = value.to(device).clone()
 
 
-class FlatBufferStorage(ShardedOptimizer, ReplicatedWeights):
+class FlatBufferStorage(ShardedOptimizer):
     """Stages 1 and 2: the optimizer has a shard of one flat float32 copy of the weights."""
 
     def _buffers(self) -> list[Tensor]:
         return [p for group in self._optimizer.optimizer.param_groups for p in group["params"]]
 
     def flat(self, part: str, trained: Parameters) -> dict[str, Tensor]:
-        """See FlatBackend."""
         state = self._optimizer.optimizer.state
         return {
             f"group{number}": buffer.detach() if part == WEIGHT else state[buffer][part]
@@ -153,7 +155,6 @@ class PartitionedStorage(ShardedOptimizer):
         return list(self._optimizer.fp32_partitioned_groups_flat)
 
     def flat(self, part: str, trained: Parameters) -> dict[str, Tensor]:
-        """See FlatBackend."""
         from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_optimizer_state
 
         if part == "step":
@@ -192,3 +193,79 @@ class PartitionedStorage(ShardedOptimizer):
 
     def settle(self) -> None:
         self._optimizer.empty_partition_cache()
+
+
+def parts_of(state: Any) -> Iterator[str]:
+    """Names of the optimizer's tensors, none before the first step."""
+    yield from dict.fromkeys(part for entry in state.values() for part in entry)
+
+
+def make_state(optimizer: Any, flat: list[Tensor], part: str, value: Tensor) -> bool:
+    """Create a part of the optimizer's state where it is missing; returns whether it was. The step
+    count is set."""
+    is_missing = False
+    for buffer in flat:
+        entry = optimizer.state[buffer]
+        if part == "step":
+            entry[part] = value.to(step_device(optimizer, buffer)).clone()
+        elif part not in entry:
+            entry[part] = torch.zeros_like(buffer)
+            is_missing = True
+    return is_missing
+
+
+def cloned(tensor: Tensor) -> Tensor:
+    """A copy on the host."""
+    return tensor.detach().cpu().clone()
+
+
+class ReplicatedReference:
+    """A frozen copy in every process."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+
+    def read(self, name: str) -> Tensor:
+        return cloned(self._parameters[name])
+
+    def write(self, name: str, value: Tensor) -> None:
+        self._parameters[name].data.copy_(value)
+
+    def part(self, name: str) -> Tensor:
+        return self._parameters[name].data
+
+    def settle(self) -> None:
+        pass
+
+    def names(self) -> list[str]:
+        return list(self._parameters)
+
+
+class PartitionedReference:
+    """A frozen copy that is partitioned as stage 3 partitions the policy."""
+
+    def __init__(self, engine: Any, parameters: Parameters, rank: int) -> None:
+        self._storage = PartitionedStorage(engine, rank)
+        self._parameters = parameters
+
+    def read(self, name: str) -> Tensor:
+        import deepspeed
+
+        with deepspeed.zero.GatheredParameters([self._parameters[name]]):
+            return cloned(self._parameters[name].data)
+
+    def write(self, name: str, value: Tensor) -> None:
+        own = self.part(name)
+        own.copy_(self._storage.own(value, own))
+
+    def part(self, name: str) -> Tensor:
+        return self._storage.part(self._parameters[name])
+
+    def settle(self) -> None:
+        self._storage.settle()
+
+    def names(self) -> list[str]:
+        return list(self._parameters)
+
+
+Reference = ReplicatedReference | PartitionedReference

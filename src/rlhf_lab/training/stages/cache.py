@@ -9,14 +9,14 @@ from typing import Any
 
 from rlhf_lab.runs import atomic_folder
 from rlhf_lab.runs.disk import refusing
-from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.locks import locked
 from rlhf_lab.types.errors import UserError
 
 
 def product_folder(root: Path, stage: str, key: Mapping[str, Any]) -> Path:
     """The folder of a stage's product, whether it exists or not."""
-    return root / stage / config_hash(key)
+    return root / stage / hash_of(key)
 
 
 def lock_file(folder: Path) -> Path:

@@ -15,8 +15,8 @@ from rlhf_lab.rollout.generators.episodes import (
     conversation_of,
 )
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Stop
-from rlhf_lab.tasks.chat import end_of_answers, form_of
-from rlhf_lab.tasks.environment import Episodic
+from rlhf_lab.tasks.chat import end_of_answers
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group, Prompt
 from rlhf_lab.types.text_frame import TextFrame
@@ -39,7 +39,7 @@ class Demonstrations:
     """Plays a task's demonstrations. seed(prompt id): of the environment. calls: makes the steps of
     environments."""
 
-    task: Episodic
+    task: Task
     tokenizer: Any
     limits: Limits
     seed: Callable[[int], int]
@@ -76,7 +76,7 @@ class Demonstrations:
         if not play.episode.is_open:
             raise self._wrong(play, f"{len(actions)} actions, but its episode ends before")
         frame = TextFrame(self.tokenizer)
-        end = end_of_answers(self.tokenizer, form_of(self.task), play.episode.prompt.example)
+        end = end_of_answers(self.tokenizer, self.task.chat_form, play.episode.prompt.example)
         tokens = [*frame.inside(actions[number]), end]
         if len(tokens) > room:
             raise self._wrong(

@@ -14,7 +14,7 @@ from rlhf_lab.types import limits
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import Generator
 from rlhf_lab.types.randomness import uniforms
-from rlhf_lab.types.reward_protocols import Comparing, Reward
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt
 
@@ -118,7 +118,7 @@ def prefers_first(scores: tuple[float, ...], options: LabelOptions, seed: int, i
 def pair_scores(judge: Reward, groups: Sequence[Group]) -> list[tuple[float, ...]]:
     """Scores of the two samples of each group. A judge that compares is shown the pair itself:
     against the reference, two samples would mostly both win or both lose."""
-    if not isinstance(judge, Comparing):
+    if not judge.compares:
         return judge.score(groups)
     firsts, seconds = (
         [Group(group.prompt, (group.samples[place],)) for group in groups] for place in (0, 1)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.tasks.pairs import SIDES, messages_of, swap_sides, with_tokens
-from rlhf_lab.tasks.protocols import Task
+from rlhf_lab.tasks.pairs import SIDES, row_messages, swap_sides, with_tokens
 from rlhf_lab.tasks.tables import NoSuchFile
+from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.training.stages.labels import pair_scores
 from rlhf_lab.training.stages.supervised import Bar
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.reward_protocols import Reward
+from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 
 Row = dict[str, Any]
@@ -102,7 +102,7 @@ def write_relabelled(
 def as_group(row: Row, tokenizer: Any | None, examples: Mapping[str, Example]) -> Group:
     """Both answers as if they were samples. Without a tokenizer they are text alone."""
     read = row if tokenizer is None else with_tokens(row, tokenizer)
-    messages = messages_of(row, row["prompt"])
+    messages = row_messages(row, row["prompt"])
     plain = Example("", row["prompt"], row["chosen"], messages=messages)
     example = examples.get(row["prompt"], plain)
     samples = tuple(

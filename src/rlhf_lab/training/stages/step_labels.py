@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.rewards.step_ends import step_ends
-from rlhf_lab.tasks.jsonl import JsonLines
-from rlhf_lab.tasks.tables import RequiredFields, Row
+from rlhf_lab.rewards.steps_options import step_ends
+from rlhf_lab.tasks.tables import JsonLines, RequiredFields, Row
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import TextFrame
 

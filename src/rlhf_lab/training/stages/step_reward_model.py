@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
 from rlhf_lab.training.stages.scored_rows import row_batch
 from rlhf_lab.training.stages.step_labels import LabelledSteps
 from rlhf_lab.training.stages.supervised import Bar, SupervisedLoss, fit
-from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput, Weights
+from rlhf_lab.types.data import Batch, LossOutput, Needs, PolicyOutput, ValueModel, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Engine
 from rlhf_lab.types.randomness import stable_hash
@@ -28,6 +29,8 @@ from rlhf_lab.types.randomness import stable_hash
 class StepLoss(SupervisedLoss):
     """Cross-entropy of the labels, a mean over the steps of an update, which the batch's weights
     are spread over."""
+
+    needs: ClassVar[Needs] = Needs(values=ValueModel.own)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         assert policy.value_BT is not None, "the network of the stage scores tokens"

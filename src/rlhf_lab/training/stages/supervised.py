@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from torch import Tensor
-
 from rlhf_lab.algos.corrections.none import NoCorrection
 from rlhf_lab.training.stages.supervised_options import SupervisedOptions
-from rlhf_lab.types.data import Batch, Credit, Needs, Objective, Reduction
-from rlhf_lab.types.protocols import Algorithm, Engine
+from rlhf_lab.types.data import Batch, Needs, Objective, Reduction
+from rlhf_lab.types.protocols import Engine, Loss
 
 
 class Bar(Protocol):
@@ -22,20 +20,16 @@ class Bar(Protocol):
 
 @dataclass(frozen=True)
 class SupervisedLoss:
-    """What a supervised loss has in common with an algorithm: it needs no rewards and no other
-    policy than the one that it trains."""
+    """A loss of the supervised stages: it reads no other policy than the one that it trains."""
 
     reduction: ClassVar[Reduction] = Reduction.token_mean
     objective: ClassVar[Objective] = Objective.comparison
     needs: ClassVar[Needs] = Needs()
 
-    def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
-        raise TypeError(f"{type(self).__name__} learns from answers, not from rewards")
-
 
 def fit(
     engine: Engine,
-    data_of_step: Callable[[int], tuple[Batch, Algorithm]],
+    data_of_step: Callable[[int], tuple[Batch, Loss]],
     num_steps: int,
     options: SupervisedOptions,
     bar: Bar,

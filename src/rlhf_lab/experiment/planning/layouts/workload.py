@@ -109,8 +109,7 @@ def workload_of(config: Config) -> Workload:
     run, size = config.run, config.run.group_size
     tokenizer = config.task.tokenizer()
     vocabulary = 0 if tokenizer is None else len(tokenizer)
-    # A comparison trains on two rows of each group, whatever its size.
-    per_group = 2 if trains_pairs(config) else size
+    per_group = config.algo.needs.trained_rows or size
     chunk = config.generator.chunk_groups
     groups = run.groups_generated
     longest = sequence_tokens(config)
@@ -136,12 +135,6 @@ def workload_of(config: Config) -> Workload:
         logit_tokens=config.engine.logit_tokens,
         draws_in_float32=sampling_of(config).dtype == "float32",
     )
-
-
-def trains_pairs(config: Config) -> bool:
-    from rlhf_lab.experiment.algorithm_probes import trains_fixed_rows
-
-    return trains_fixed_rows(config.algo)
 
 
 def scorers_of(config: Config, vocabulary: int) -> tuple[ModelShape, ...]:

@@ -20,7 +20,7 @@ from rlhf_lab.rollout.generators.options import (
 )
 from rlhf_lab.rollout.generators.vllm.http import Server
 from rlhf_lab.rollout.ports import require_free
-from rlhf_lab.tasks.extras import require_package
+from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Generator

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from rlhf_lab.cli.explain import explanation
-from rlhf_lab.experiment.former_files import read_former_names
 from rlhf_lab.experiment.registry import conf_folder
-from rlhf_lab.runs import former_names
-from rlhf_lab.runs.folder import config_hash
+from rlhf_lab.experiment.renamed_files import read_earlier_names
+from rlhf_lab.runs import renames
 from rlhf_lab_analysis.sources.record import look_up
 from rlhf_lab_analysis.tables.saved import read_saved
 from tests.support.composed import by_hydra
@@ -20,7 +19,7 @@ from tests.support.examples import call
 
 @pytest.fixture(autouse=True)
 def unwarned() -> None:
-    former_names.warn.cache_clear()
+    renames.warn.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def unwarned() -> None:
 def test_an_override_with_a_former_name_is_one_with_the_present_name(
     former: str, present: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert former_names.present_overrides([former, former]) == [present] * 2
+    assert renames.present_overrides([former, former]) == [present] * 2
     warnings = capsys.readouterr().err.splitlines()
     changed = f"rlhf-lab: {former} is now {present}: the former name works for one release"
     assert warnings == ([changed] if former != present else [])
@@ -81,7 +80,7 @@ def test_a_file_with_former_names_is_read_under_the_present_ones(
         path = tmp_path / f"{name}.yaml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    read_former_names()
+    read_earlier_names()
     search = f"hydra.searchpath=[file://{conf_folder()}]"
     cfg = by_hydra(tmp_path, "old", [search], hydra=True)
     assert (cfg.run.updates, cfg.mode.when_stale.value, cfg.mode.extra_rounds) == (5, "drop", 3)
@@ -98,16 +97,10 @@ def test_a_file_with_former_names_is_read_under_the_present_ones(
     ],
 )
 def test_a_recorded_config_is_read_by_both_names(config: dict[str, Any]) -> None:
-    present = former_names.present_config(config)
+    present = renames.present_config(config)
     for key in ("mode.at_bound", "mode.when_stale"):
         assert look_up(present, key) == "drop"
     assert look_up(present, "mode.weights") == "latest"
-
-
-def test_a_hash_is_that_of_the_names_that_were_first_recorded() -> None:
-    former = {"mode": {"part": "Mode", "at_bound": "drop"}, "run": {"part": "Recipe"}}
-    present = {"mode": {"part": "Mode", "when_stale": "drop"}, "run": {"part": "RunOptions"}}
-    assert config_hash(former) == config_hash(present) == "51280041ea3f14f3"
 
 
 @pytest.mark.pages

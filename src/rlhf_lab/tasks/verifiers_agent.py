@@ -1,20 +1,92 @@
-"""The policy's seat in an environment of verifiers, in place of the package's agents.
+"""The policy as the agent of an environment of verifiers.
 
-The package's own agents start a program for each episode, which asks a server for completions. Here
-the actions come from the run's generator: a seat hands the environment's messages over, and records
-the conversation in the package's trace, which its rewards and metrics read.
+The package's agents start a program for each episode, which asks a server for completions. Here the
+actions come from the run's generator: an agent passes the environment's messages on, and records
+the conversation in the package's trace, which its rewards and metrics read. The environment is a
+coroutine; a process has one event loop, which runs while environments work and rests while the
+policy writes.
 """
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import functools
 import inspect
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlhf_lab.tasks.exchange import Exchange
+from rlhf_lab.tasks.global_random import ONE_AT_A_TIME
 from rlhf_lab.types.errors import UserError
+
+
+class Exchange:
+    """One episode. What it awaits besides replies must end by itself."""
+
+    def __init__(self, make: Callable[[Exchange], Coroutine[Any, Any, None]]) -> None:
+        self._loop = loop_of(os.getpid())
+        self._asked: asyncio.Future[str] = self._loop.create_future()
+        self._reply: asyncio.Future[str] = self._loop.create_future()
+        self._task = self._loop.create_task(make(self))
+
+    async def ask(self, message: str) -> str:
+        """Within the episode: show a message, and wait for the reply."""
+        self._reply = self._loop.create_future()
+        self._asked.set_result(message)
+        return await self._reply
+
+    def begin(self) -> str | None:
+        """The first message; None if the episode ends without. Raises what the episode raises."""
+        return self._advanced()
+
+    def answer(self, reply: str) -> str | None:
+        """The message that follows a reply; None at the episode's end. Raises what the episode
+        raises."""
+        self._asked = self._loop.create_future()
+        self._reply.set_result(reply)
+        return self._advanced()
+
+    def abandon(self) -> None:
+        """End the episode where it stands. May be called from anywhere, as when memory is freed."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def _advanced(self) -> str | None:
+        with ONE_AT_A_TIME:
+            self._loop.run_until_complete(self._first())
+        if self._asked.done():
+            return self._asked.result()
+        self._asked.cancel()
+        self._task.result()
+        return None
+
+    async def _first(self) -> None:
+        """Wait for the next message or the end."""
+        both: set[asyncio.Future[Any]] = {self._task, self._asked}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+
+
+@functools.cache
+def loop_of(process: int) -> asyncio.AbstractEventLoop:
+    """The loop of a process, closed at its end."""
+    loop = asyncio.new_event_loop()
+    atexit.register(close, loop, process)
+    return loop
+
+
+def close(loop: asyncio.AbstractEventLoop, process: int) -> None:
+    """End what was abandoned, and close the loop, in the process that made it."""
+    if os.getpid() != process:
+        return
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks))
+    loop.close()
 
 
 @dataclass

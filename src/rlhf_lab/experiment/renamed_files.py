@@ -1,4 +1,4 @@
-"""YAML files with former names of options, read as if they had the present ones; and the plugins
+"""YAML files with earlier names of options, read as if they had the present ones; and the plugins
 that files name, which are activated before the groups that they add to are looked at."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rlhf_lab.experiment.named_models import HERE
 from rlhf_lab.experiment.plugins import activate, listed
-from rlhf_lab.runs.former_names import (
+from rlhf_lab.runs.renames import (
     GROUPS,
     VALUES,
     present_config,
@@ -103,7 +103,7 @@ def present_entry(name: str, where: str) -> str:
     return warned(name, found[1] + GROUPS.get(found[2], found[2]), where)
 
 
-def read_former_names() -> None:
+def read_earlier_names() -> None:
     """Let Hydra read files so."""
     Plugins.instance()  # which registers Hydra's own sources first
     SourcesRegistry.instance().types[FileConfigSource.scheme()] = FileConfigSource

@@ -1,1 +1,0 @@
-"""Estimators of evaluation, each a function of samples, scores or weights."""
