@@ -241,7 +241,7 @@ def test_a_generator_is_asked_for_nothing_that_it_does_not_declare(
         ("generator", "", r"does not extend rlhf_lab.rollout.generators.options.GeneratorOptions"),
         ("engine", "", r"does not extend rlhf_lab.training.engines.options.EngineOptions, "),
         ("task", "(Task)", "has no examples, max_prompt_tokens, max_response_tokens: "),
-        ("reward", "(RewardOptions)", "has no build: write what is missing"),
+        ("reward", "(RewardOptions)", r"has no build: extend .*RewardOptions"),
     ],
 )
 def test_a_part_without_its_base_class_or_its_methods_is_refused(
