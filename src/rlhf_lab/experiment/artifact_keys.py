@@ -136,7 +136,8 @@ def engine_key(config: Config, stage: SFTOptions | RewardModelOptions) -> dict[s
         return {}
     engine = stage_engine(config, stage).options
     kept = {k: v for k, v in changed(engine).items() if k not in NOT_OF_STAGES}
-    return {BY_ENGINE: kept | {"micro_rows": engine.micro_rows, "processes": world_size()}}
+    code = {"own_code": own} if (own := digests([("engine", engine)])) else {}
+    return {BY_ENGINE: kept | code | {"micro_rows": engine.micro_rows, "processes": world_size()}}
 
 
 def device_key(config: Config) -> Key:

@@ -20,7 +20,7 @@ from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.rewards.shaping import ShapingOptions
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
-from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.rollout.generators.options import GeneratorOptions
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.identity import Settings, flat
 from rlhf_lab.runs.kernels import Kernels
@@ -122,7 +122,7 @@ class Config(limits.Limited):
     proxy: ScratchModel | PretrainedModel = limits.node(OF_STAGES)
     reward: Any = limits.node(limits.LATER)
     judge: Any
-    generator: HFSampling = limits.node(limits.LATER)
+    generator: GeneratorOptions = limits.node(limits.LATER)
     engine: EngineOptions = limits.node(limits.LATER)
     optim: Optim = limits.node(limits.LATER)
     eval: EvalOptions

@@ -28,7 +28,7 @@ from rlhf_lab.experiment.validate import validate
 from rlhf_lab.models.causal_lm import require_savable, save_adapters, save_policy
 from rlhf_lab.models.devices import release_unused
 from rlhf_lab.models.weights import meta_model, weights_digest, with_parameters
-from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit

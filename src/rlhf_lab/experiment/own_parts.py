@@ -12,7 +12,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab.experiment.plugins import imported
 from rlhf_lab.rewards.options import RewardOptions
+from rlhf_lab.rollout.generators.options import GeneratorOptions
 from rlhf_lab.tasks.task_options import Task
+from rlhf_lab.training.engines.options import EngineOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -32,13 +34,20 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 # The classes that parts of other groups extend, whose abstract methods they write.
-CLASSES: Mapping[str, type] = {"task": Task, "reward": RewardOptions}
+CLASSES: Mapping[str, type] = {
+    "task": Task,
+    "reward": RewardOptions,
+    "generator": GeneratorOptions,
+    "engine": EngineOptions,
+}
 # The class that brings most of what a part must have, and what is left to write.
 BASES = {
     "algo": "rlhf_lab.algos.options.AlgorithmOptions",
     "correction": "rlhf_lab.algos.corrections.common.CorrectionOptions",
     "task": "rlhf_lab.tasks.task_options.GeneratedTask",
     "reward": "rlhf_lab.rewards.options.RewardOptions",
+    "generator": "rlhf_lab.rollout.generators.options.GeneratorOptions",
+    "engine": "rlhf_lab.training.engines.options.SingleEngineOptions",
     "tracker": "rlhf_lab.runs.trackers.options.TrackerOptions",
 }
 

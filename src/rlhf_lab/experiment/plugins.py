@@ -27,7 +27,7 @@ from rlhf_lab.types.errors import UserError
 
 ENTRY_POINTS = "rlhf_lab.plugins"
 # Groups whose options a plugin may add to.
-GROUPS = ("algo", "correction", "task", "reward", "tracker")
+GROUPS = ("algo", "correction", "task", "reward", "generator", "engine", "tracker")
 EXAMPLE = 'PARTS = {"algo": {"mine": "my_module:MyAlgorithm"}}'
 NAME = re.compile(r"[A-Za-z][\w.-]*")
 TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
