@@ -34,14 +34,15 @@ from rlhf_lab.experiment.checks import (
     require_readable_splits,
     require_working_parts,
 )
-from rlhf_lab.experiment.config import Config, changed_keys, plain, typed
+from rlhf_lab.experiment.config import Config, changed_keys, plain
 from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.derived import precision
+from rlhf_lab.experiment.groups import conf_folder
 from rlhf_lab.experiment.own_code import plugins_of
 from rlhf_lab.experiment.plugins import activate_for
-from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.experiment.renamed_files import read_earlier_names
 from rlhf_lab.experiment.suggestions import no_flags, require_names, require_overlays
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.models.devices import deterministic
 from rlhf_lab.runs.foreign import no_quiet_end
 from rlhf_lab.runs.renames import present_overrides

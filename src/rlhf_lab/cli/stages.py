@@ -132,8 +132,8 @@ def show_calibration(console: Console, bins: Sequence[Bin]) -> None:
 
 def data(cfg: DictConfig) -> None:
     from rlhf_lab.experiment.checks import check_data
-    from rlhf_lab.experiment.config import typed
     from rlhf_lab.experiment.data_report import inspect
+    from rlhf_lab.experiment.typed import typed
 
     config = typed(cfg)
     check_data(config)
