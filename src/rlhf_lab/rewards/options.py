@@ -58,7 +58,7 @@ class RewardOptions(limits.Limited, ABC, key="reward"):
         return 0
 
     def model_paths(self, proxies: Sequence[str]) -> list[str]:
-        """The reward models that score its samples; proxies stand in for those without a path."""
+        """The reward models that score its samples; proxies are those without a path."""
         return []
 
     def step_model_paths(self) -> list[str]:
