@@ -17,8 +17,7 @@ from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.worker_child import EachSample
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.foreign.arguments import copied
-from rlhf_lab.runs.foreign.boundary import ForeignFailure, no_quiet_end
+from rlhf_lab.runs.foreign import ForeignFailure, copied, no_quiet_end
 from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.signals import listening
 from rlhf_lab.runs.summaries import list_runs

@@ -31,7 +31,7 @@ from rlhf_lab.tasks.environment import episode_metrics, transcript
 from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Generator, Spreading
+from rlhf_lab.types.protocols import Generator
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
@@ -46,9 +46,7 @@ def generate_samples(
         Chunk(0, start, tuple(prompts[start : start + size]), group_size=num)
         for start in range(0, len(prompts), size)
     ]
-    if isinstance(generator, Spreading):
-        return generator.generate_all(weights, chunks)
-    return [group for chunk in chunks for group in generator.generate(weights, chunk)]
+    return generator.generate_all(weights, chunks)
 
 
 def first_samples(groups: Sequence[Group]) -> list[Group]:

@@ -41,7 +41,7 @@ from rlhf_lab.rewards.worker_child import (
     outcome_of,
 )
 from rlhf_lab.rewards.workers import keep, workers_for
-from rlhf_lab.runs.foreign.modules import see_working_folder
+from rlhf_lab.runs.foreign import see_working_folder
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Prompt, Sample

@@ -10,7 +10,7 @@ from operator import attrgetter
 from rlhf_lab.rewards.worker_child import EachSample, Failure, Item, Judge, Outcome, Scoring
 from rlhf_lab.rewards.workers import Workers, workers_for
 from rlhf_lab.runs.child import RemoteTraceback
-from rlhf_lab.runs.foreign.boundary import ForeignFailure
+from rlhf_lab.runs.foreign import ForeignFailure
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Finish, Group, Prompt, Sample, Steps

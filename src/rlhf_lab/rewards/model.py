@@ -16,11 +16,11 @@ from torch import Tensor
 
 from rlhf_lab.models.batching import pad_right
 from rlhf_lab.models.borders import longest_row
-from rlhf_lab.models.causal_rows import causal_inputs, is_causal, stores_no_masks
 from rlhf_lab.models.devices import chosen, device_of, torch_threads
 from rlhf_lab.models.forward import positions
-from rlhf_lab.models.last_columns import last_column_stack, last_token_outputs
+from rlhf_lab.models.last_token_forward import last_column_stack, last_token_outputs
 from rlhf_lab.models.reward_model import chosen_label, for_scores, load_reward_model
+from rlhf_lab.models.right_padded import is_causal, right_padded_inputs, stores_no_masks
 from rlhf_lab.rewards.fields import AUTO
 from rlhf_lab.rewards.model_options import LearnedReward
 from rlhf_lab.rewards.options import RewardContext, RewardOptions
@@ -188,7 +188,7 @@ def inputs_of(model: Any, tokens_BT: Tensor, mask_BT: Tensor) -> dict[str, Any]:
         from rlhf_lab.models.block_attention import use_blocks
 
         use_blocks(model)
-        return causal_inputs(tokens_BT)
+        return right_padded_inputs(tokens_BT)
     return {
         "input_ids": tokens_BT,
         "attention_mask": mask_BT,

@@ -13,8 +13,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from rlhf_lab.rewards.worker_child import Item, finite
-from rlhf_lab.runs.foreign.arguments import copied
-from rlhf_lab.runs.foreign.boundary import shown
+from rlhf_lab.runs.foreign import copied, shown
 from rlhf_lab.types.samples import MIXED_TASK, Example
 
 

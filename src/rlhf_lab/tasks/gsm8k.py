@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from rlhf_lab.runs.foreign.boundary import call
+from rlhf_lab.runs.foreign import call
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.optional_packages import require_package

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlhf_lab.runs.foreign.arguments import copied
-from rlhf_lab.runs.foreign.boundary import ForeignFailure, call
+from rlhf_lab.runs.foreign import ForeignFailure, call, copied
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.optional_packages import (
     MOST_ROWS,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.rewards.judge.options import EndpointReward, verdict
-from rlhf_lab.runs.atomic_folder import atomic_write, discard
+from rlhf_lab.runs.disk import atomic_write, discard
 from rlhf_lab.runs.reading import content
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.heartbeat import beat
