@@ -49,7 +49,7 @@ class RewardOptions(limits.Limited, ABC, key="reward"):
 
     @property
     def reads_reference(self) -> str:
-        """What of it cannot do without reference answers, as KEY=VALUE; '' if nothing."""
+        """The option by which it needs reference answers, as KEY=VALUE; '' if it needs none."""
         return ""
 
     @property
@@ -58,7 +58,7 @@ class RewardOptions(limits.Limited, ABC, key="reward"):
         return 0
 
     def model_paths(self, proxies: Sequence[str]) -> list[str]:
-        """The reward models that score its samples; proxies stand in for those without a path."""
+        """The reward models that score its samples. proxies: of those without a path."""
         return []
 
     def step_model_paths(self) -> list[str]:
@@ -72,7 +72,7 @@ class RewardOptions(limits.Limited, ABC, key="reward"):
 
     @property
     def note(self) -> str:
-        """What the output of a run has to say of it; '' for nothing."""
+        """A line about it for the output of a run; '' for none."""
         return ""
 
     def code_digests(self) -> list[str]:

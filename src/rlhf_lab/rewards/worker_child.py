@@ -88,15 +88,15 @@ class EachSample(Scoring):
     judge: Judge
 
     def outcomes(self, items: Sequence[Item]) -> Iterator[tuple[int, Outcome]]:
+        def score(item: Item) -> float:
+            return finite(self.judge(item.example, item.text, item.finished))
+
         for place, item in enumerate(items):
-            yield place, outcome_of(self._score, item, self.name)
+            yield place, outcome_of(score, item, self.name)
 
     @property
     def name(self) -> str:
         return str(getattr(self.judge, "__qualname__", None) or type(self.judge).__name__)
-
-    def _score(self, item: Item) -> float:
-        return finite(self.judge(item.example, item.text, item.finished))
 
 
 def outcome_of(score: Callable[[Item], float | None], item: Item, name: str) -> Outcome:

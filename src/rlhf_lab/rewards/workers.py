@@ -214,7 +214,7 @@ class Workers:
     def _blamed(
         self, worker: Worker, items: Sequence[Item], due: deque[int], is_whole: bool, is_late: bool
     ) -> Iterator[tuple[int, Outcome]]:
-        """The failure of the item that a worker was at; those behind it are due again, and all of
+        """The failure of the item that a worker was at; those after it are due again, and all of
         them where it is not known which one that was."""
         is_known = self._is_careful or bool(self._seconds)
         num = len(worker.due) if is_whole else int(is_known or len(worker.due) == 1)

@@ -90,7 +90,7 @@ def messages_of(value: Any, name: str, uid: str, may_be_blank: bool = False) -> 
 
 
 Messages = Sequence[tuple[str, str]]
-# The answer by which a template is tested, and the message behind it.
+# The answer by which a template is tested, and the message after it.
 ANSWER, NEXT = "An answer.", "A question."
 # Arguments of apply_chat_template that are given here.
 OWN_ARGUMENTS = (
@@ -164,10 +164,10 @@ def encode(tokenizer: Any, form: ChatForm, example: Example) -> list[int]:
 
 
 def answer_tokens(tokenizer: Any, form: ChatForm, example: Example, answer: str) -> list[int]:
-    """The tokens of an answer behind the prompt of `encode`, with one end token as the last.
+    """The tokens of an answer after the prompt of `encode`, with one end token as the last.
 
-    In a chat they are what the template renders behind the prompt: it may write something in front
-    of the answer, and more than the end token behind it. Raises UserError where the rendered prompt
+    In a chat they are what the template renders after the prompt: it may write something in front
+    of the answer, and more than the end token after it. Raises UserError where the rendered prompt
     is not how the rendered chat begins, and where no end token follows the answer.
     """
     frame = TextFrame(tokenizer)
@@ -177,19 +177,19 @@ def answer_tokens(tokenizer: Any, form: ChatForm, example: Example, answer: str)
     answered = [*messages, ("assistant", answer)]
     whole = rendered(tokenizer, form, example, answered, is_open=False)
     start, tokens = frame.chat(prompt), frame.chat(whole)
-    behind = whole.removeprefix(prompt)
+    after = whole.removeprefix(prompt)
     if tokens[: len(start)] == start:
         tokens = tokens[len(start) :]
-    elif whole.startswith(prompt) and behind.startswith(answer):
-        # The policy writes behind the prompt's tokens: none of them takes in what follows.
-        tokens = frame.inside(behind)
+    elif whole.startswith(prompt) and after.startswith(answer):
+        # The policy writes after the prompt's tokens: none of them takes in what follows.
+        tokens = frame.inside(after)
     else:
         raise not_a_prefix(prompt, whole)
     found = list(frame.cut(tokens))
     if not frame.has_end(found):
         found += end_by_next(tokenizer, form, example, messages)
     if not frame.has_end(found):
-        raise no_end(frame, behind.rpartition(answer)[2] or behind)
+        raise no_end(frame, after.rpartition(answer)[2] or after)
     return found
 
 
@@ -211,7 +211,7 @@ def end_of_answers(tokenizer: Any, form: ChatForm, example: Example) -> int:
 
 
 def end_by_next(tokenizer: Any, form: ChatForm, example: Example, messages: Messages) -> list[int]:
-    """The end token with which a template begins the message behind an answer; [] if it begins with
+    """The end token with which a template begins the message after an answer; [] if it begins with
     none. So GLM ends answers: the marker of the next role is an end token. messages: of the prompt.
     """
     frame = TextFrame(tokenizer)

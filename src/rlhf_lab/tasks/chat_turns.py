@@ -7,7 +7,7 @@ cut from a dialogue with a fixed answer:
     |------------ the prompt -----------|                  |------- between --------|
 
 It is what the policy must read if the dialogue begins with the prompt, and with the answer and the
-end token behind it. Templates that write earlier answers in another way are refused.
+end token after it. Templates that write earlier answers in another way are refused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TurnsOfChat:
     def tokens(self, observation: str) -> list[int]:
         """The tokens between the end token of an action and the next action.
 
-        They are read together with the end token, which may take spaces behind it into itself.
+        They are read together with the end token, which may take spaces after it into itself.
         Raises UserError where the template has no messages after an answer.
         """
         text = f"{self._end_text}{self._parts(observation)[1]}"
@@ -71,7 +71,7 @@ class TurnsOfChat:
 
     def require_turns(self, longest: int, most: int) -> None:
         """Refuse a template that leaves observations out, one by which a dialogue of several turns
-        is not its turns one behind the other, and one whose own tokens leave no room for the
+        is not its turns in a row, and one whose own tokens leave no room for the
         longest observation. longest: its tokens. most: those of a whole message."""
         ending, between = self._parts(OBSERVATION)
         if OBSERVATION not in between:
@@ -101,16 +101,16 @@ class TurnsOfChat:
             )
         return before + end, between
 
-    def _rendered(self, behind: chat.Messages) -> str:
-        """The chat of the prompt with a fixed answer and the messages behind it; the prompt alone
+    def _rendered(self, after: chat.Messages) -> str:
+        """The chat of the prompt with a fixed answer and the messages after it; the prompt alone
         where there are none."""
         messages = list(self._example.messages)
-        if behind:
-            messages += [("assistant", chat.ANSWER), *behind]
+        if after:
+            messages += [("assistant", chat.ANSWER), *after]
         try:
             return chat.rendered(self._tokenizer, self._form, self._example, messages, is_open=True)
         except UserError as error:
-            if not behind:
+            if not after:
                 raise
             raise self._refused(f"takes no message of role {self._role} there ({error})") from error
 

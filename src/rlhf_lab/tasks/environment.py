@@ -60,7 +60,7 @@ class Environment(Protocol):
         ...
 
 
-# The texts of tokens that stand behind each other, one each.
+# The texts of tokens that follow each other, one each.
 TokenTexts = Callable[[Sequence[int]], Sequence[str]]
 
 

@@ -167,7 +167,7 @@ def shown(number: Fraction) -> str:
     return text
 
 
-# A call at the end of an action, and an annotation with the number that the text has behind it.
+# A call at the end of an action, and an annotation with the number that the text has after it.
 CALL = re.compile(r"<<([^<>]*)>>\s*\Z")
 ANNOTATION = re.compile(r"<<([^<>=]*)=[^<>]*>>(-?(?:[0-9]+(?:,[0-9]{3})*)?(?:\.[0-9]+)?)")
 ANSWER_MARK = "####"
@@ -260,8 +260,8 @@ def as_chat(row: Example) -> Example:
 def actions_of(solution: str, max_calls: int) -> list[str]:
     """A solution as actions: its annotations as calls, and the rest of the text.
 
-    The number behind an annotation is what the calculator answers, so that no action has it.
-    Annotations behind the first max_calls, and those whose number the calculator does not give
+    The number after an annotation is what the calculator answers, so that no action has it.
+    Annotations after the first max_calls, and those whose number the calculator does not give
     (a rounded one), are left out: the text has the number then.
     """
     actions: list[str] = []

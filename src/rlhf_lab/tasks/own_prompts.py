@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Naming:
+class SplitNames:
     """The names of the splits in the data."""
 
     train: str
@@ -61,7 +61,7 @@ class Hashing:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SplitRows:
     """The numbers of each split's rows in a table. values: of the column that decides, if one does,
     with their counts."""
 
@@ -69,7 +69,7 @@ class Rows:
     by_split: Mapping[Split, Sequence[int]]
     share: Mapping[Split, float]
     column: str = ""
-    naming: Naming | None = None
+    naming: SplitNames | None = None
     values: Mapping[str, int] | None = None
 
     def why_empty(self, split: Split) -> str:
@@ -97,7 +97,7 @@ class Rows:
 
 
 @functools.cache
-def by_hash(table: Table, columns: Columns, hashing: Hashing) -> Rows:
+def by_hash(table: Table, columns: Columns, hashing: Hashing) -> SplitRows:
     """Rows by a hash of their prompts as the data has them, whatever the template: equal prompts
     fall into one split, and further rows move none."""
     found: dict[Split, list[int]] = {split: [] for split in Split}
@@ -105,11 +105,11 @@ def by_hash(table: Table, columns: Columns, hashing: Hashing) -> Rows:
         found[hashing.split_of(columns.key(row, table.uid(number)))].append(number)
     shares = {Split.validation: hashing.validation_share, Split.test: hashing.test_share}
     shares[Split.train] = 1 - sum(shares.values())
-    return Rows(table.source, found, shares)
+    return SplitRows(table.source, found, shares)
 
 
 @functools.cache
-def by_column(table: Table, column: str, naming: Naming) -> Rows:
+def by_column(table: Table, column: str, naming: SplitNames) -> SplitRows:
     """Rows by the values of a column; those with another value are in no split."""
     found: dict[Split, list[int]] = {split: [] for split in Split}
     splits = {naming.of(split): split for split in Split}
@@ -119,7 +119,7 @@ def by_column(table: Table, column: str, naming: Naming) -> Rows:
         values[value] += 1
         if split := splits.get(value):
             found[split].append(number)
-    return Rows(table.source, found, {}, column, naming, values)
+    return SplitRows(table.source, found, {}, column, naming, values)
 
 
 class SplitBy(StrEnum):
@@ -264,8 +264,8 @@ class OwnPrompts(TaskOptions):
         return usual_columns(self.path, self.train_split, self.hub_config, named)
 
     @property
-    def naming(self) -> Naming:
-        return Naming(self.train_split, self.validation_split, self.test_split)
+    def naming(self) -> SplitNames:
+        return SplitNames(self.train_split, self.validation_split, self.test_split)
 
     def uses(self) -> dict[str, str]:
         columns = self.columns
@@ -322,7 +322,7 @@ class OwnPrompts(TaskOptions):
         more = (self.split_column,) if self.split_by is SplitBy.column else ()
         return load(self.path, name, self.hub_config, self.columns, more)
 
-    def _rows(self, by: SplitBy) -> Rows:
+    def _rows(self, by: SplitBy) -> SplitRows:
         table = self._table(self.train_split)
         if by is SplitBy.column:
             return by_column(table, self.split_column, self.naming)

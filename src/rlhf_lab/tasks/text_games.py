@@ -101,7 +101,7 @@ class TextGames(GeneratedTask):
         """A game before its beginning. Raises UserError if there is none."""
 
     def examples(self, split: Split) -> Sequence[Example]:
-        """The rows of a split; its first game is begun now, so that bad settings fail now."""
+        """The rows of a split; the first game begins now, so that bad settings fail now."""
         self.row(split, 0)
         return super().examples(split)
 
@@ -172,7 +172,7 @@ class PlayedGame:
 
     def step(self, action: str, finished: bool) -> Turn:
         """The game's answer to an action. One that was cut is not taken."""
-        assert self._game is not None, "a game is begun before it is played"
+        assert self._game is not None, "reset comes first"
         if not finished:
             return Turn(reward=self.task.invalid_reward, is_done=True, info={"invalid": 1})
         try:

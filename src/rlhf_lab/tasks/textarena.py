@@ -1,6 +1,6 @@
 """`task=textarena`: games of one player of the package textarena (arXiv:2504.11442).
 
-The policy reads each message once, as the package hands it out: its prompt, and behind an action
+The policy reads each message once, as the package hands it out: its prompt, and after an action
 what the game says to it. Observation wrappers of the package, which repeat the whole game or its
 latest board, are not used; wrappers of actions are.
 """

@@ -117,7 +117,7 @@ def items_of(prompt: str) -> str:
 
 def num_items(uniform: float, tail: float, most: int) -> int:
     """A number of items from 2 to `most`, by the inverse of its distribution: of Pareto's with the
-    exponent `tail`, cut behind `most`. uniform: from 0 up to, and without, 1."""
+    exponent `tail`, cut after `most`. uniform: from 0 up to, and without, 1."""
     rest = (FEWEST / (most + 1)) ** tail
     drawn: float = FEWEST * (1 - uniform * (1 - rest)) ** (-1 / tail)
     return min(most, math.floor(drawn))

@@ -57,7 +57,7 @@ def are_in_order(text: str, words: list[str]) -> bool:
 
 
 def put_in_order(text: str, writer: ReferenceWriter, words: list[str]) -> str:
-    """Replace the words by others wherever they stand, then insert them in their order."""
+    """Replace the words by others everywhere, then insert them in their order."""
     for start, end in reversed(spans(text)):
         if text[start:end].lower() in words:
             text = swap(text, (start, end), writer.word("noun"))
