@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.algos.vcpo import VCPO
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.forward import token_rows

@@ -49,7 +49,7 @@ from rlhf_lab.models.weights import load_weights
 from rlhf_lab.runs import provenance
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.locks import try_lock
-from rlhf_lab.runs.run_lock import run_lock
+from rlhf_lab.runs.run_directory import run_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify

@@ -7,14 +7,15 @@ import dataclasses
 import pytest
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.fork_changes import BESIDE, LATER, PAST, changes_between, reason_against
+from rlhf_lab.experiment.fork_changes import BESIDE, changes_between, reason_against
+from rlhf_lab.types import limits
 from tests.conftest import MakeConfig
 
 
 def test_every_key_is_in_the_table() -> None:
     nodes = {column.name for column in dataclasses.fields(Config)}
-    decided = {key.partition(".")[0] for key in (*BESIDE, *LATER, *PAST)}
-    assert nodes == decided
+    decided = {one.name for one in dataclasses.fields(Config) if limits.FORK in one.metadata}
+    assert decided.isdisjoint(BESIDE) and nodes == decided | set(BESIDE) - {"part"}
 
 
 @pytest.mark.parametrize(
@@ -32,8 +33,10 @@ def test_every_key_is_in_the_table() -> None:
         ("something", False),
     ],
 )
-def test_the_longest_key_decides(key: str, is_possible: bool) -> None:
-    assert (reason_against(key) == "") is is_possible
+def test_the_option_decides_and_else_its_node(
+    config_of: MakeConfig, key: str, is_possible: bool
+) -> None:
+    assert (reason_against(key, config_of()) == "") is is_possible
 
 
 def test_changes_are_of_what_a_run_computes(config_of: MakeConfig) -> None:

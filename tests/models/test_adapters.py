@@ -33,9 +33,7 @@ from rlhf_lab.models.adapters import (
 )
 from rlhf_lab.models.batching import token_weights
 from rlhf_lab.models.causal_lm import load_policy, save_policy
-from rlhf_lab.models.lora import Lora
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import Lora, PretrainedModel, ScratchModel
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic

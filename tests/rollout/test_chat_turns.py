@@ -13,7 +13,7 @@ import pytest
 
 from rlhf_lab.experiment.checks_episodes import require_working_environment
 from rlhf_lab.models.causal_lm import load_tokenizer
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.episodes import (
     Action,

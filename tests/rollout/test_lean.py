@@ -26,7 +26,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rlhf_lab.models.last_columns import per_query
+from rlhf_lab.models.last_token_forward import per_query
 from rlhf_lab.models.layer_stack import unknown_part
 from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.generators import packed_products

@@ -144,7 +144,7 @@ class Recorder(Generator, Reward):
 def test_every_mode_asks_for_the_same_prompts_and_never_beyond_the_end(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, staleness: int
 ) -> None:
-    from rlhf_lab.models.pretrained import PretrainedModel
+    from rlhf_lab.models.options import PretrainedModel
 
     recorder = Recorder()
     worker = RolloutWorker(recorder, recorder, False)

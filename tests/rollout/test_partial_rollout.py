@@ -16,7 +16,7 @@ from rlhf_lab.experiment.planning.settings import settings_of
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_output
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget

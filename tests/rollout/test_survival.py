@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.cli.endings import INTERRUPTED, REQUEUE
+from rlhf_lab.cli.exit_codes import INTERRUPTED, REQUEUE
 from rlhf_lab.experiment import build, build_rollout, lifecycle
 from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.models.causal_lm import load_policy
@@ -28,7 +28,7 @@ from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.process import FailurePolicy, GeneratorFailure, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.runs import atomic_folder, forkserver, memory
+from rlhf_lab.runs import disk, forkserver, memory
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
@@ -138,7 +138,7 @@ def test_a_run_killed_at_every_point_ends_as_one_that_never_was(
     assert exact_rows(killed / "evals.jsonl") == exact_rows(whole / "evals.jsonl")
     walls = [row["seconds/wall"] for row in read_rows(killed / "metrics.jsonl")]
     assert walls == sorted(walls)
-    assert not list((killed / "checkpoints").glob(f"{atomic_folder.DRAFT}*"))
+    assert not list((killed / "checkpoints").glob(f"{disk.DRAFT}*"))
 
 
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
@@ -836,7 +836,7 @@ def test_a_reward_that_is_no_number_stops_the_run_and_its_batch_is_kept(
 def test_a_loss_that_is_no_number_is_not_applied(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlhf_lab.algos.online_dpo import OnlineDPO
+    from rlhf_lab.algos.pairs import OnlineDPO
     from rlhf_lab.types.data import LossOutput
 
     real = OnlineDPO.loss

@@ -61,7 +61,7 @@ from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.child import last_lines
-from rlhf_lab.training.checkpoint_rows import as_row, from_row
+from rlhf_lab.training.checkpoint_files import as_row, from_row
 from rlhf_lab.training.round_metrics import generator_metrics
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.models.scratch import scratch
+from rlhf_lab.models.options import scratch
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, VLLMTurns

@@ -15,7 +15,7 @@ from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys
 from rlhf_lab.experiment.build import build_generator
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.generators.hf import (
     HFGenerator,

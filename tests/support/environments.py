@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlhf_lab.models.scratch import ScratchModel, scratch
+from rlhf_lab.models.options import ScratchModel, scratch
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFTurns

@@ -16,10 +16,11 @@ SOURCE = '''
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.options import RewardOptions
+from rlhf_lab.runs.trackers.options import Tracker, TrackerOptions
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.tasks.arithmetic import Arithmetic
@@ -87,7 +88,7 @@ class Alone(SingleEngineOptions):
     name: str = limits.name("alone")
 
 
-class LinesTracker:
+class LinesTracker(Tracker):
     def __init__(self, path: Any) -> None:
         self._file = path.open("a")
 

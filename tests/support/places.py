@@ -23,7 +23,7 @@ from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.runs.child_side import GROUP_SIGNALS
+from rlhf_lab.runs.child import GROUP_SIGNALS
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.rollouts import Chunk

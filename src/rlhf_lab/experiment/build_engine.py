@@ -13,12 +13,12 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import precision
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.adapters import with_adapters
-from rlhf_lab.models.causal_rows import stores_no_masks
 from rlhf_lab.models.devices import chosen
-from rlhf_lab.models.pretrained import PretrainedModel, torch_dtype
+from rlhf_lab.models.heads import ValueNetwork, value_model_from, value_model_like
+from rlhf_lab.models.options import PretrainedModel, torch_dtype
 from rlhf_lab.models.reward_model import load_reward_model
-from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
-from rlhf_lab.models.without_weights import without_weights
+from rlhf_lab.models.right_padded import stores_no_masks
+from rlhf_lab.models.weights import meta_model
 from rlhf_lab.rewards.model import reads_last_token
 from rlhf_lab.rewards.options import scorers
 from rlhf_lab.training.engines.broadcast_engine import DONE, BroadcastEngine
@@ -56,7 +56,7 @@ class EngineJob:
         """The job for other ranks: without weights, and with the kernels of rank 0."""
         return replace(
             self,
-            networks=without_weights(self.networks),
+            networks=meta_model(self.networks),
             is_deterministic=torch.are_deterministic_algorithms_enabled(),
         )
 

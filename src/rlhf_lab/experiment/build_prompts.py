@@ -22,12 +22,12 @@ from rlhf_lab.tasks.chat_turns import check_turns
 from rlhf_lab.tasks.examples import ChosenExamples, as_examples
 from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.pairs import PairColumns
-from rlhf_lab.tasks.prompt_memory import RememberedPrompts
 from rlhf_lab.tasks.prompts import (
     EveryPrompt,
     PromptSelection,
     PromptStream,
     Read,
+    RememberedPrompts,
     Render,
     WithOffline,
 )

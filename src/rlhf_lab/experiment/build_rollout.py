@@ -26,10 +26,8 @@ from rlhf_lab.experiment.derived import (
 from rlhf_lab.experiment.generator_devices import generator_devices
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
-from rlhf_lab.models.determinism import turn_on
-from rlhf_lab.models.devices import chosen
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.devices import chosen, turn_on
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.rewards.data_rewards import PreferenceScorer
 from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.rewards.shaping import shaped

@@ -10,7 +10,7 @@ from rlhf_lab.rollout.generators.episode_options import WhenLate
 from rlhf_lab.rollout.generators.open_episode import ActionText, Limits, OpenEpisode
 from rlhf_lab.rollout.generators.options import Ability
 from rlhf_lab.tasks.chat_turns import refuse_first
-from rlhf_lab.training.stages.sft_options import LossOn
+from rlhf_lab.training.stages.options import LossOn
 from rlhf_lab.types.errors import UserError, refuse_first_of
 from rlhf_lab.types.samples import Prompt, Split
 

@@ -180,7 +180,7 @@ def num_gpus(config: Config) -> int:
 
 def reference_groups(config: Config) -> int:
     """Groups per round whose log-probs under the reference are computed."""
-    from rlhf_lab.training.round_reader import ALL
+    from rlhf_lab.training.batch_builder import ALL
 
     groups = config.tracker.reference_groups
     return ALL if groups == ALL or config.algo.needs.reference else groups

@@ -1,50 +1,24 @@
 """What a fork may change: settings that act from its round on, and none that the shared rounds
-followed. docs/forks.md has the same table in words."""
+followed. The metadata of an option or of its node decides (`limits.described`); docs/forks.md has
+the same table in words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.runs.folder import SCHEDULE
-from rlhf_lab.runs.identity import flat, is_below
+from rlhf_lab.runs.identity import ASIDE, flat, is_below
 from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.types import limits
 from rlhf_lab.types.data import Objective
 from rlhf_lab.types.errors import UserError
 
-# Where a run writes, what it reports and how it is judged changes no bit of what it learns.
-BESIDE = ("data", "eval", "tracker", "checkpoint", "output", "fork", "plugins", "judge")
-# Keys whose new values act from the fork's round on.
-LATER = (
-    *("algo", "correction", "mode", "reward", "generator", "engine", "optim", "shaping"),
-    "episodes",
-    *("run.updates", "run.mask_truncated", "run.return_scaling", "run.return_decay", "run.replay"),
-)
-STAGE = "the policy or the proxy of round 0 was made with it"
-PROCESS = "the shared rounds are repeated in the same process, which has one setting of it"
-# Keys that the shared rounds followed, with the reason; a longer key comes before its node.
-PAST: Mapping[str, str] = {
-    "seed": "it keys prompts, samples and shuffles of the shared rounds",
-    "stage_seed": STAGE,
-    "kernels": PROCESS,
-    "deterministic": PROCESS,
-    "run": "it decides the prompts of each round, also of those that are shared",
-    "run.updates_per_round": "it decides how many prompts a round has, and how rounds are counted",
-    "run.passes": "it decides how rounds are counted, so that the fork's round is another one",
-    "run.group_size": "samples of the shared rounds, and of chunks on their way, have groups of it",
-    "run.oversample": "it decides how many prompts a round has",
-    "task": "the prompts of the shared rounds are drawn from it",
-    "model": "the shared rounds train this model",
-    "proxy": STAGE,
-    "sft": STAGE,
-    "labels": STAGE,
-    "reward_model": STAGE,
-    "cluster": "its events decided which version wrote what in the shared rounds",
-    "generator.chunk_groups": "chunks on their way have this size, and bits depend on it",
-    "optim.gradient_cosine": "the optimizer's state holds gradients only with it",
-}
+# What a run reports and how it is judged changes no bit of what it learns.
+BESIDE = (*ASIDE, "fork", "judge")
 # Of chunks that are written in segments, later versions continue what is begun.
 BEGUN = (
     *("generator", "reward", "shaping", "episodes"),
@@ -70,13 +44,18 @@ def repeats(config: Config) -> bool:
     return config.mode.is_replay and config.mode.schedule == config.fork.parent
 
 
-def reason_against(key: str) -> str:
-    """Why a fork cannot change a key; "" if it can."""
-    own = [node for node in PAST if is_below(key, (node,))]
-    closest = max(own, key=len, default="")
-    if closest and not any(is_below(key, (node,)) for node in LATER if len(node) > len(closest)):
-        return PAST[closest]
-    return "" if is_below(key, LATER) else "the shared rounds followed it"
+def reason_against(key: str, *configs: Config) -> str:
+    """Why a fork cannot change a key; "" if it can. The metadata of the option decides, else that
+    of its node."""
+    node, _, rest = key.partition(".")
+    nodes = {column.name: column for column in fields(Config)}
+    held = [getattr(config, node) for config in configs if rest and node in nodes]
+    options = [column for part in held for column in fields(part)]
+    own = [column for column in options if column.name == rest.partition(".")[0]]
+    for column in (*own, *(nodes[name] for name in [node] if name in nodes)):
+        if limits.FORK in column.metadata:
+            return str(column.metadata[limits.FORK])
+    return "the shared rounds followed it"
 
 
 def require_possible(
@@ -85,7 +64,7 @@ def require_possible(
     """Raise UserError for a change that would have changed the shared rounds, or that what they
     left (optimizer, chunks on their way) does not allow."""
     for key, (before, after) in changes.items():
-        if reason := reason_against(key):
+        if reason := reason_against(key, config, parent):
             refuse(config, key, f"{before} in {folder}", after, reason)
     require_same_state(parent, config, folder)
     require_rows(config)

@@ -22,7 +22,7 @@ from torch import Tensor
 from rlhf_lab.rollout.feeds import LatestWeights, are_together
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.runs.child_side import read_ahead, when_ended
+from rlhf_lab.runs.child import read_ahead, when_ended
 from rlhf_lab.runs.memory import keep_freed_memory
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed

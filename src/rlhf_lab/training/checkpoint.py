@@ -17,23 +17,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.atomic_folder import CorruptFolder, atomic_folder, flush, remove_drafts, verify
-from rlhf_lab.runs.extents import EMPTY, GrowingFile, cut_all
+from rlhf_lab.runs.disk import CorruptFolder, atomic_folder, flush, remove_drafts, verify
 from rlhf_lab.runs.reading import Unreadable, read_json
+from rlhf_lab.runs.row_digests import EMPTY, GrowingFile, cut_all
 from rlhf_lab.training.checkpoint_files import (
     QUEUE,
+    SHARDS,
     STATE,
     Snapshot,
     State,
+    optimizer_file,
     read,
     saved_checkpoints,
+    write_optimizer,
     write_rest,
     write_weights,
-)
-from rlhf_lab.training.checkpoint_optimizer import (
-    SHARDS,
-    optimizer_file,
-    write_optimizer,
 )
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.data import Clock, Weights

@@ -73,6 +73,7 @@ class Optim(limits.Limited, key="optim"):
             "Whether the cosine of the gradients of consecutive updates is measured, as "
             "update/gradient_cosine. It takes a copy of the gradients in memory and in checkpoints."
         ),
+        fork="the optimizer's state holds gradients only with it",
         source="arXiv:2603.01501",
     )
     max_gradient_cosine: float = limits.number(

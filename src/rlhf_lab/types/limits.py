@@ -17,7 +17,10 @@ from rlhf_lab.types.ranges import Range, items, require, require_finite
 
 Value = TypeVar("Value")
 Metadata = dict[str, Any]
-RANGE, ABOUT, SOURCE = "range", "about", "source"
+RANGE, ABOUT, SOURCE, FORK = "range", "about", "source", "fork"
+# In the metadata of a field under FORK: the value of a fork acts from its round on. Any other text
+# is the reason why a fork cannot change it; without either, the node that holds the field decides.
+LATER = ""
 # What no run comes near, and what indices and products of two still count exactly.
 MOST = 10**9
 MOST_TOKENS = 10**7
@@ -34,16 +37,22 @@ SCORES: Metadata = {"least": -LARGEST_SCORE, "most": LARGEST_SCORE}
 SEEDS: Metadata = {"least": 0, "most": LARGEST_SEED}
 
 
-def described(about: str, source: str = "") -> Metadata:
+def described(about: str, source: str = "", fork: str | None = None) -> Metadata:
     """The metadata of a field. about: one sentence on what the value changes, its unit and its
-    special values. source: paper and equation."""
-    return {ABOUT: about, SOURCE: source}
+    special values. source: paper and equation. fork: LATER, or why a fork cannot change it."""
+    return {ABOUT: about, SOURCE: source} | ({} if fork is None else {FORK: fork})
+
+
+def node(fork: str) -> Any:
+    """A field that holds a part. fork: as for `described`, for all options of the part."""
+    return field(metadata={FORK: fork})
 
 
 def within(
     *,
     about: str,
     source: str = "",
+    fork: str | None = None,
     least: float | None = None,
     above: float | None = None,
     most: float | None = None,
@@ -52,7 +61,8 @@ def within(
     why: str = "",
 ) -> Metadata:
     """The metadata of a field that holds a number, or a list or mapping of numbers."""
-    return described(about, source) | {RANGE: Range(least, above, most, below, also or {}, why)}
+    bounds = Range(least, above, most, below, also or {}, why)
+    return described(about, source, fork) | {RANGE: bounds}
 
 
 NAME = described("Name of the option, by which lists and tables of runs call it.")
@@ -63,9 +73,9 @@ def name(default: str) -> str:
     return field(default=default, metadata=NAME)
 
 
-def option(default: Value, about: str, source: str = "") -> Value:
+def option(default: Value, about: str, source: str = "", fork: str | None = None) -> Value:
     """An option that is not a number."""
-    return field(default=default, metadata=described(about, source))
+    return field(default=default, metadata=described(about, source, fork))
 
 
 def collection(make: Callable[[], Value], about: str, source: str = "", **bounds: Any) -> Value:
@@ -84,9 +94,9 @@ def count(default: int, *, about: str, least: int = 1, most: int = MOST, **rest:
     return number(default, about=about, least=least, most=most, **rest)
 
 
-def share(default: float, *, about: str, most: float = 1, source: str = "") -> float:
+def share(default: float, *, about: str, most: float = 1, **rest: Any) -> float:
     """A float option in [0, 1]."""
-    return number(default, about=about, source=source, least=0, most=most)
+    return number(default, about=about, least=0, most=most, **rest)
 
 
 def score(default: float, *, about: str, source: str = "") -> float:
@@ -124,9 +134,9 @@ def threads(default: int, *, about: str) -> int:
     return count(default, about=about, most=MOST_THREADS)
 
 
-def seed(default: int, *, about: str) -> int:
+def seed(default: int, *, about: str, **rest: Any) -> int:
     """A field that keys randomness."""
-    return number(default, about=about, **SEEDS)
+    return number(default, about=about, **rest, **SEEDS)
 
 
 class Limited:

@@ -34,22 +34,27 @@ class RunOptions(PromptOptions, key="run"):
     mode.max_staleness)."""
 
     updates: int = limits.count(
-        256, about="Optimizer updates of the whole run, N * T in each round."
+        256, about="Optimizer updates of the whole run, N * T in each round.", fork=limits.LATER
     )
     groups_per_update: int = limits.count(64, about="Prompts of one update (a minibatch).")
     updates_per_round: int = limits.count(
         1,
         about="N: minibatches of samples that one round generates.",
         source="arXiv:2410.18252",
+        fork="it decides how many prompts a round has, and how rounds are counted",
     )
     passes: int = limits.count(
-        1, about="T: passes over the samples of a round.", source="arXiv:2410.18252"
+        1,
+        about="T: passes over the samples of a round.",
+        source="arXiv:2410.18252",
+        fork="it decides how rounds are counted, so that the fork's round is another one",
     )
     group_size: int = limits.count(
         2,
         most=10**6,
         about="K: responses generated per prompt.",
         source="arXiv:2410.18252",
+        fork="samples of the shared rounds, and of chunks on their way, have groups of it",
     )
     oversample: float = limits.number(
         0.0,
@@ -60,6 +65,7 @@ class RunOptions(PromptOptions, key="run"):
             "Groups generated for each that is trained on: those with unequal rewards are taken "
             "first, in order; 0 leaves it to the algorithm (1 for all but dapo)."
         ),
+        fork="it decides how many prompts a round has",
     )
     buffer_rounds: int = limits.count(
         0,
@@ -87,6 +93,7 @@ class RunOptions(PromptOptions, key="run"):
             "the standard deviation of their rewards (advantage)."
         ),
         source="arXiv:2604.08706",
+        fork=limits.LATER,
     )
     offline_share: float = limits.number(
         0.0,
@@ -112,6 +119,7 @@ class RunOptions(PromptOptions, key="run"):
             "two. Not for losses that compare all samples of a group."
         ),
         source="overlong filtering of arXiv:2503.14476, section 3.4; arXiv:2508.08221",
+        fork=limits.LATER,
     )
     return_scaling: ReturnScaling = limits.option(
         ReturnScaling.none,
@@ -120,11 +128,13 @@ class RunOptions(PromptOptions, key="run"):
             "to the 95th percentile, if that is above 1; for algorithms that do not standardise."
         ),
         source="DreamerV3, arXiv:2301.04104",
+        fork=limits.LATER,
     )
     return_decay: float = limits.share(
         0.99,
         about="Share of the average range of return_scaling=percentile that a round keeps.",
         source="DreamerV3, arXiv:2301.04104",
+        fork=limits.LATER,
     )
 
     def __post_init__(self) -> None:

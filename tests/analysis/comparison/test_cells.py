@@ -18,12 +18,20 @@ def run(seed: int, **optim: Any) -> Record:
     return replace(record(f"r{seed}", seed), config=own | {"optim": own["optim"] | optim})
 
 
-def test_runs_from_before_an_option_have_its_first_default() -> None:
-    """corrections_2026_nano was extended after max_gradient_cosine had come."""
-    (cell,) = cells(tables(run(1), run(2, max_gradient_cosine=1.0))).cells
+def test_runs_that_lack_an_option_have_the_default_that_others_recorded() -> None:
+    new = run(2, max_gradient_cosine=1.0)
+    new = replace(new, facts=replace(new.facts, changed=frozenset({"optim.lr"})))
+    (cell,) = cells(tables(run(1), new)).cells
     assert cell.seeds == (1, 2) and cell.config(LATER) == 1.0
     (cell,) = cells(tables(run(1), run(2))).cells
     assert cell.config(LATER) is None
+
+
+def test_an_option_that_was_changed_makes_two_conditions() -> None:
+    new = run(2, max_gradient_cosine=0.5)
+    changed = frozenset({LATER})
+    new = replace(new, facts=replace(new.facts, changed=changed))
+    assert len(cells(tables(run(1), new)).cells) == 2
 
 
 def test_a_setting_that_differs_makes_two_conditions() -> None:

@@ -15,7 +15,7 @@ from rlhf_lab.experiment.derived import (
     trains_proxy,
 )
 from rlhf_lab.models.folders import weight_bytes
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.types.samples import Split
 
 SAMPLE_BYTES = 400

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.agreement import exact, reach, tried
 from rlhf_lab.models.borders import borders
 from rlhf_lab.models.layer_stack import unknown_part
+from rlhf_lab.models.numerical_check import exact, reach, tried
 from rlhf_lab.rollout.generators.lean import LeanDecoder, lean_decoder
 from rlhf_lab.rollout.generators.options import Decode
 from rlhf_lab.rollout.generators.plain import PlainDecoder, RereadingDecoder

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.batching import pad_left
-from rlhf_lab.models.last_columns import last_columns
-from rlhf_lab.models.layer_stack import Stack, stack_of
-from rlhf_lab.models.rotary import signed, turned
+from rlhf_lab.models.last_token_forward import last_columns
+from rlhf_lab.models.layer_stack import Stack, signed, stack_of, turned
 
 # A prompt is read with others as long as it needs less padding than this share of the longest. A
 # GPU reads padding faster than the host sends it another part.

@@ -122,6 +122,7 @@ class GeneratorOptions(limits.Limited, ABC, key="generator"):
             "Prompts decoded together; part of the result, since matrix products round "
             "differently in other batches."
         ),
+        fork="chunks on their way have this size, and bits depend on it",
     )
     max_new_tokens: int = limits.tokens(
         0,

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from rlhf_lab.models.layer_stack import Stack, stack_of
-from rlhf_lab.models.rotary import signed, turned
+from rlhf_lab.models.layer_stack import Stack, signed, stack_of, turned
 from rlhf_lab.rollout.generators.lean import ReadPrompts, read_prompts
 
 # Rows are decoded by so many, the smallest number that takes all of them: one graph for each.

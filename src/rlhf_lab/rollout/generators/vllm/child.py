@@ -15,7 +15,7 @@ from typing import Any
 
 from rlhf_lab.rollout.generators.vllm.process import end_session, require_head_size
 from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND
-from rlhf_lab.runs.child_side import read_ahead
+from rlhf_lab.runs.child import read_ahead
 from rlhf_lab.types.errors import UserError
 
 PROGRESS_SECONDS = 0.1
