@@ -66,16 +66,16 @@ def talk_about(
 ) -> Conversation:
     """A conversation whose environment was reset."""
     episode = OpenEpisode(prompt, 0, task.environment(), 0, limits, task.name)
-    talk = conversation_of(episode, task, tokenizer, Stop(9, 10_000))
-    Conversations([talk], EnvironmentCalls()).begin()
-    return talk
+    conversation = conversation_of(episode, task, tokenizer, Stop(9, 10_000))
+    Conversations([conversation], EnvironmentCalls()).begin()
+    return conversation
 
 
-def say(talk: Conversation, tokens: Sequence[int]) -> None:
+def say(conversation: Conversation, tokens: Sequence[int]) -> None:
     """Take an action of these tokens and the end token."""
-    action = [*tokens, talk.tokenizer.eos_token_id]
+    action = [*tokens, conversation.tokenizer.eos_token_id]
     said = Action(0, action, [-1.0] * len(action), [0] * len(action))
-    Conversations([talk], EnvironmentCalls()).answer([said])
+    Conversations([conversation], EnvironmentCalls()).answer([said])
 
 
 def ids(tokenizer: Any, text: str) -> list[int]:
@@ -110,13 +110,13 @@ def test_an_episode_has_the_tokens_of_the_whole_dialogue(
     template: str, role: str, takes_spaces: bool
 ) -> None:
     tokenizer = chat_tokenizer(template, takes_spaces)
-    talk, actions = talk_of(tokenizer, chatting(role)), ["1+12", "ab a", "123"]
+    conversation, actions = talk_of(tokenizer, chatting(role)), ["1+12", "ab a", "123"]
     check_turns(chatting(role, max_observation_tokens=100), tokenizer, ROW)
     for action in actions:
-        say(talk, ids(tokenizer, action))
-    tokens = [*talk.episode.prompt.tokens, *talk.episode.sample().all_tokens]
+        say(conversation, ids(tokenizer, action))
+    tokens = [*conversation.episode.prompt.tokens, *conversation.episode.sample().all_tokens]
     assert tokens == ids(tokenizer, dialogue(tokenizer, role, actions))
-    assert talk.episode.transcript == [
+    assert conversation.episode.transcript == [
         ("policy", "1+12"),
         ("environment", "12"),
         ("policy", "ab a"),
@@ -132,10 +132,13 @@ def test_smollm2s_own_template_has_the_tokens_of_the_whole_dialogue() -> None:
     tokenizer = load_tokenizer(model, None)
     for role in ("user", "tool"):
         check_turns(chatting(role, max_observation_tokens=40), tokenizer, ROW)
-        talk, actions = talk_of(tokenizer, chatting(role)), ["1+12 is", "so <<1+12>>", "13\n\n"]
+        conversation, actions = (
+            talk_of(tokenizer, chatting(role)),
+            ["1+12 is", "so <<1+12>>", "13\n\n"],
+        )
         for action in actions:
-            say(talk, ids(tokenizer, action))
-        tokens = [*talk.episode.prompt.tokens, *talk.episode.sample().all_tokens]
+            say(conversation, ids(tokenizer, action))
+        tokens = [*conversation.episode.prompt.tokens, *conversation.episode.sample().all_tokens]
         assert tokens == ids(tokenizer, dialogue(tokenizer, role, actions))
 
 
@@ -145,12 +148,12 @@ def test_what_was_sampled_stays_as_it_is_where_its_text_has_other_tokens() -> No
     tokenizer = chat_tokenizer()
     one, two = ids(tokenizer, "1") + ids(tokenizer, "2"), ids(tokenizer, "\n")
     assert len(ids(tokenizer, "12")) == 1
-    talk = talk_of(tokenizer, chatting())
+    conversation = talk_of(tokenizer, chatting())
     for action in (one, two, one):
-        say(talk, action)
-    sample, end = talk.episode.sample(), tokenizer.eos_token_id
+        say(conversation, action)
+    sample, end = conversation.episode.sample(), tokenizer.eos_token_id
     assert sample.tokens == (*one, end, *two, end, *one, end)
-    tokens = [*talk.episode.prompt.tokens, *sample.all_tokens]
+    tokens = [*conversation.episode.prompt.tokens, *sample.all_tokens]
     whole = dialogue(tokenizer, "user", ["12", "\n", "12"])
     assert tokenizer.decode(tokens) == whole
     # One token more for each `12`, and one for the line end that merges with that before it.
@@ -163,19 +166,19 @@ def test_demonstrations_and_generated_episodes_are_written_in_the_same_way() -> 
     task = chatting("tool", actions=actions)
     learnt = Demonstrations(task, tokenizer, ROOMY, lambda number: 0, EnvironmentCalls())
     (group,) = learnt.groups([prompt_of(tokenizer)])
-    talk = talk_of(tokenizer, task)
+    conversation = talk_of(tokenizer, task)
     for action in actions:
-        say(talk, ids(tokenizer, action))
-    assert group.samples[0].all_tokens == talk.episode.sample().all_tokens
+        say(conversation, ids(tokenizer, action))
+    assert group.samples[0].all_tokens == conversation.episode.sample().all_tokens
 
 
 def test_a_template_may_write_the_last_answer_otherwise_where_no_message_follows() -> None:
     """It is never rendered without one: the tokens are those that the policy read and wrote."""
     tokenizer = chat_tokenizer(THINKING)
     check_turns(chatting("tool", max_observation_tokens=100), tokenizer, ROW)
-    talk = talk_of(tokenizer, chatting("tool"))
-    say(talk, ids(tokenizer, "1+12"))
-    tokens = [*talk.episode.prompt.tokens, *talk.episode.sample().all_tokens]
+    conversation = talk_of(tokenizer, chatting("tool"))
+    say(conversation, ids(tokenizer, "1+12"))
+    tokens = [*conversation.episode.prompt.tokens, *conversation.episode.sample().all_tokens]
     assert tokenizer.decode(tokens).endswith(
         "1+12?<|im_end|>\n<|im_start|>assistant\n1+12<|im_end|>\n<|im_start|>user\n"
         "<tool_response>\n12\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
@@ -212,9 +215,9 @@ def test_prompts_that_are_no_chats_have_observations_as_they_are() -> None:
     tokenizer, task = chat_tokenizer(""), chatting()
     assert turns_of_chat(task, tokenizer, plain) is None
     check_turns(task, tokenizer, plain)
-    talk = talk_about(Prompt(0, (1,), plain), tokenizer, task)
-    say(talk, [0])
-    assert talk.episode.observed == [(2, tuple(ids(tokenizer, "12")))]
+    conversation = talk_about(Prompt(0, (1,), plain), tokenizer, task)
+    say(conversation, [0])
+    assert conversation.episode.observed == [(2, tuple(ids(tokenizer, "12")))]
 
 
 def without(role: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from rlhf_lab.rollout.generators import environment_calls
 from rlhf_lab.rollout.generators.environment_calls import Call, EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions, WhenLate
-from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
+from rlhf_lab.rollout.generators.open_episode import ActionText, Limits, OpenEpisode
 from rlhf_lab.tasks.environment import Turn, episode_metrics
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -247,7 +247,7 @@ def test_an_error_names_the_limit_that_was_exceeded(clock: Clock) -> None:
         calls = making(step_seconds=step_seconds, episode_seconds=episode_seconds)
         episode = OpenEpisode(prompt(), 0, Timed(TURNS, clock=clock), 0, Limits(3, 9, 9, 9), "play")
         with pytest.raises(UserError, match=rf"longer than episodes\.{named}_seconds=30: "):
-            calls.one(episode.step(Said("1", True)))
+            calls.one(episode.step(ActionText("1", True)))
 
 
 @pytest.mark.parametrize(("again", "late"), [(20.0, 0.0), (40.0, 1.0), (60.0, 1.0)])

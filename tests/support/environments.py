@@ -13,7 +13,7 @@ from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
 from rlhf_lab.rollout.generators.hf import HFGenerator, HFTurns
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
-from rlhf_lab.rollout.generators.writers import Rows, Talks
+from rlhf_lab.rollout.generators.writers import Rows, TurnEnvironments
 from rlhf_lab.tasks.environment import Environment, Turn
 from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.data import Weights
@@ -137,9 +137,9 @@ class Noting(HFGenerator):
 
     rows: list[Rows]
 
-    def converse(self, feed: Any, rows: Rows, talks: Talks, room: int) -> None:
+    def converse(self, feed: Any, rows: Rows, conversations: TurnEnvironments, room: int) -> None:
         self.rows = [*getattr(self, "rows", []), rows]
-        super().converse(feed, rows, talks, room)
+        super().converse(feed, rows, conversations, room)
 
 
 def writer(length: int = 8, decode: str = "lean", model: Any = None) -> Noting:

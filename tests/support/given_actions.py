@@ -33,7 +33,9 @@ class Given:
     def report(self) -> GeneratorReport:
         return GeneratorReport()
 
-    def converse(self, feed: WeightFeed, rows: Rows, talks: Conversations, room: int) -> None:
+    def converse(
+        self, feed: WeightFeed, rows: Rows, conversations: Conversations, room: int
+    ) -> None:
         self.rows.append(rows)
         version = feed.at(rows.start).version
         playing: list[int] = rows.number_B.tolist()
@@ -41,10 +43,10 @@ class Given:
             said = self.calls.pop(0)
             assert len(said) == len(playing)
             actions = [
-                action_of(row, tokens[: talks.room(row)], version)
+                action_of(row, tokens[: conversations.room(row)], version)
                 for row, tokens in zip(playing, said, strict=True)
             ]
-            answers = talks.answer(actions)
+            answers = conversations.answer(actions)
             playing = [
                 row for row, answer in zip(playing, answers, strict=True) if answer is not None
             ]

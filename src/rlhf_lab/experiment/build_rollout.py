@@ -20,6 +20,7 @@ from rlhf_lab.experiment.derived import (
     observation_tokens,
     pairs_file,
     response_tokens,
+    sample_tokens,
     sampling_of,
 )
 from rlhf_lab.experiment.generator_devices import generator_devices
@@ -129,10 +130,17 @@ def build_executor(
         return ThreadExecutor(builds, mode.prefetch, devices)
     worker = functools.partial(build_worker, config, sources, policy)
     if mode.is_virtual:
-        # Only this mode needs simpy.
-        from rlhf_lab.experiment.build_virtual import virtual_executor
+        # Only this mode needs simpy. It also decides in which order rounds take chunks.
+        from rlhf_lab.rollout.cluster.executor import Setting, VirtualExecutor
 
-        return virtual_executor(config, worker)
+        setting = Setting(
+            chunks_per_round(config),
+            sample_tokens(config),
+            config.run.passes,
+            mode.deadline,
+            stable_hash(config.seed, "cluster"),
+        )
+        return VirtualExecutor(worker, config.cluster, setting)
     return InlineExecutor(worker)
 
 
@@ -195,8 +203,8 @@ def build_queue(config: Config, runner: ChunkRunner, budget: StalenessBudget) ->
     recorded = None
     if mode.is_replay:
         recorded = read_schedule(Path(mode.schedule), mode, config.run, config.generator)
-    arrivals: Any = runner.executor if mode.is_virtual else None
-    return ChunkQueue(runner, budget, chunks_per_round(config), mode, recorded, arrivals)
+    chunk_order: Any = runner.executor if mode.is_virtual else None
+    return ChunkQueue(runner, budget, chunks_per_round(config), mode, recorded, chunk_order)
 
 
 def chunk_of(config: Config, selection: PromptSelection, number: int) -> Chunk:

@@ -7,7 +7,7 @@ from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.rollout.cluster.options import WeightUpdate
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import WhenLate
-from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
+from rlhf_lab.rollout.generators.open_episode import ActionText, Limits, OpenEpisode
 from rlhf_lab.rollout.generators.options import Ability
 from rlhf_lab.tasks.chat_turns import refuse_first
 from rlhf_lab.training.stages.options import LossOn
@@ -158,7 +158,7 @@ def require_working_environment(config: Config) -> None:
     example = task.examples(Split.train)[0]
     limits = Limits(task.max_turns, 1, 1, task.max_observation_tokens)
     episode = OpenEpisode(Prompt(0, (), example), 0, task.environment(), 0, limits, task.name)
-    calls, cut = EnvironmentCalls(config.episodes), Said("", False)
+    calls, cut = EnvironmentCalls(config.episodes), ActionText("", False)
     episode.first = calls.one(episode.reset())
     refuse_first(task.name, example, episode.first)
     episode.act(cut, calls.one(episode.step(cut)), (), (), ())

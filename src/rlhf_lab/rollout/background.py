@@ -1,4 +1,4 @@
-"""Executors whose generators run beside the trainer: in threads, or in processes of their own."""
+"""Executors whose generators run beside the trainer: in threads, or in processes."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class OrderedFeed:
 class OwnStream:
     """Runs a worker on a stream of its own; on a CPU it just runs it.
 
-    Samples leave a worker in host memory, for which it has waited: nobody needs to wait for its
-    stream. Made in the thread that built the worker, so that its models are there.
+    Samples leave a worker in host memory, for which it has waited: no other stream needs to wait
+    for its own. Made in the thread that built the worker, so that its models are there.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -92,7 +92,7 @@ def follows_its_segments(mode: Mode, pending: PendingChunk, rollout: Rollout) ->
     return list(rollout.segments) == promised and rollout.is_finished
 
 
-class Arrivals(Protocol):
+class ChunkOrder(Protocol):
     """Which chunk a round takes next, of those that are admitted and not taken."""
 
     def next(self, pending: Sequence[PendingChunk], version: int, missing: int) -> PendingChunk:
@@ -175,7 +175,7 @@ class OrderOfPrompts:
 class ChunkQueue:
     """Submits what the budget admits and hands out what is due; see `RoundQueue`.
 
-    recorded: the schedule to repeat, by chunk number (replay mode). arrivals: the order in which
+    recorded: the schedule to repeat, by chunk number (replay mode). chunk_order: the order in which
     rounds take chunks, where it is not that of the prompts.
     """
 
@@ -186,7 +186,7 @@ class ChunkQueue:
         chunks_per_round: int,
         mode: Mode,
         recorded: Mapping[int, Segments] | None = None,
-        arrivals: Arrivals | None = None,
+        chunk_order: ChunkOrder | None = None,
     ) -> None:
         self._runner = runner
         self._executor = runner.executor
@@ -194,7 +194,7 @@ class ChunkQueue:
         self._chunks_per_round = chunks_per_round
         self._mode = mode
         self._recorded = recorded
-        self._arrivals = arrivals or OrderOfPrompts()
+        self._chunk_order = chunk_order or OrderOfPrompts()
         self._pending: list[PendingChunk] = []
         self._tokens = TokensInFlight()
         self._executor.on_done = self._tokens.add
@@ -205,7 +205,7 @@ class ChunkQueue:
 
     def measures(self) -> Metrics:
         """What the order of arrival counted so far."""
-        return self._arrivals.measures()
+        return self._chunk_order.measures()
 
     def fill(self, weights: Weights) -> None:
         """Submit every chunk that may be generated now that these weights exist."""
@@ -258,7 +258,7 @@ class ChunkQueue:
         taken: dict[int, PendingChunk] = {}
         while (missing := self._chunks_per_round - len(chosen)) > 0:
             left = [pending for pending in self._pending if pending.number not in taken]
-            pending = self._arrivals.next(left, weights.version, missing)
+            pending = self._chunk_order.next(left, weights.version, missing)
             rollout = self._runner.wait(pending.future)
             taken[pending.number] = pending
             if not is_too_old(self._mode, rollout, weights.version):
@@ -270,7 +270,7 @@ class ChunkQueue:
                 self._budget.refund()
                 self.fill(weights)
         self._pending = [pending for pending in self._pending if pending.number not in taken]
-        self._arrivals.taken(chosen)
+        self._chunk_order.taken(chosen)
         return self._account(weights.version, list(taken.values()), chosen, dropped)
 
     def finish(self) -> None:
@@ -303,21 +303,21 @@ class ChunkQueue:
             }
             if self._mode.segment_steps:
                 row[self._mode.segment_unit] = self._mode.segment_steps
-            schedule.append({**row, **self._arrivals.row(pending.number)})
+            schedule.append({**row, **self._chunk_order.row(pending.number)})
         return RoundRollouts(chosen, dropped, schedule)
 
     def state(self) -> tuple[dict[str, Any], list[Queued]]:
         """What a checkpoint stores: counters, and every chunk that is admitted but not taken."""
         queued: list[Queued] = []
         for pending in self._pending:
-            rollout = self._arrivals.written(pending)
+            rollout = self._chunk_order.written(pending)
             queued.append(
                 QueuedChunk(pending.number, pending.version, pending.is_refunded, rollout)
             )
         generated, in_flight = self.tokens()
         counters = {"budget": self._budget.state(), "taken_tokens": generated - in_flight}
-        if arrived := self._arrivals.state():
-            counters["arrivals"] = arrived
+        if arrived := self._chunk_order.state():
+            counters["chunk_order"] = arrived
         return counters, queued
 
     def restore(
@@ -331,10 +331,10 @@ class ChunkQueue:
         self._tokens.restore(counters["taken_tokens"])
         chunks = [chunk for chunk in queued if isinstance(chunk, QueuedChunk)]
         assert len(chunks) == len(queued), "a queue of groups in a run of chunks"
-        self._arrivals.restore(counters.get("arrivals", {}), chunks, self._runner.chunk)
+        self._chunk_order.restore(counters.get("chunk_order", {}), chunks, self._runner.chunk)
         self._runner.restore(weights)
         for chunk in chunks:
-            future = self._arrivals.restored(chunk)
+            future = self._chunk_order.restored(chunk)
             if future is None:
                 whole = self._runner.chunk(chunk.number)
                 pending = self._submit(chunk.number, whole, weights[chunk.version])

@@ -106,11 +106,6 @@ class ChunkRequest:
     future: Future[Rollout]
 
 
-def chunk_order(request: ChunkRequest) -> tuple[int, int]:
-    """Sort key of requests, the oldest chunk first: (round, index within the round)."""
-    return request.chunk.round, request.chunk.index
-
-
 class Worker(Protocol):
     """A generator beside the trainer. `wait_ready` returns its notes before its first chunk. `send`
     hands a chunk over, `receive` waits for the oldest."""
@@ -203,7 +198,8 @@ class BackgroundExecutor:
         with self._changed:
             # A partial rollout is continued before younger chunks are begun.
             self._waiting.append(request)
-            self._waiting = deque(sorted(self._waiting, key=chunk_order))
+            oldest_first = sorted(self._waiting, key=lambda one: (one.chunk.round, one.chunk.index))
+            self._waiting = deque(oldest_first)
             self._hand_over()
         return request.future
 

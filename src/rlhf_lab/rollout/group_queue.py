@@ -1,8 +1,8 @@
 """The queue of partial rollouts with over-provision: groups move from round to round until they are
 complete; which ones a round has is decided in open_groups.py.
 
-All groups in flight go on by one segment at a time, a number of tokens or of an episode's turns,
-written by the round's own version. The round ends after the first segment by which
+All groups in flight are continued by one segment at a time, a number of tokens or of an episode's
+turns, written by the round's own version. The round ends after the first segment by which
 enough groups are complete.
 """
 

@@ -204,7 +204,7 @@ class Mode(limits.Limited, key="mode"):
         if self.uses_latest_weights and not is_background:
             raise UserError(
                 f"mode.weights={self.weights.value} with mode.executor=inline: new weights come "
-                "only while somebody else generates; pass mode=free"
+                "only while another process generates; pass mode=free"
             )
         if self.when_stale is WhenStale.drop and not (self.uses_latest_weights or self.is_replay):
             raise UserError(
@@ -316,7 +316,7 @@ class Mode(limits.Limited, key="mode"):
 
     @property
     def recycles_groups(self) -> bool:
-        """Whether groups may go on in later rounds than the one that they were begun in."""
+        """Whether later rounds may continue the groups that a round has started."""
         return self.over_provision > 1
 
     @property

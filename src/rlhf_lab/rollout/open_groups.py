@@ -1,5 +1,5 @@
-"""Groups that may go on in later rounds, and which of them a round ends with (APRIL,
-arXiv:2509.18521): more are begun than a round needs, and those that it did not wait for are
+"""Groups that later rounds may continue, and which of them a round ends with (APRIL,
+arXiv:2509.18521): more are started than a round needs, and those that it did not wait for are
 continued by the next weights.
 
 Which groups end first follows from token positions, as in a batch in which every unfinished sample
@@ -52,7 +52,7 @@ class OpenGroup:
 
     @property
     def position(self) -> int:
-        """Where its unfinished samples stand, which are all as far: tokens, or turns played."""
+        """Tokens of its unfinished samples, which all have as many; or turns played."""
         samples, by_tokens = self.group.samples, self.chunk.stops_by_tokens
         return max((not by_tokens and s.num_turns) or len(s.tokens) for s in samples)
 
@@ -117,7 +117,7 @@ class RecyclingRule:
         go on.
 
         All that are due, then those that needed the fewest steps in this round, then the earlier
-        prompt. A round goes on until it has enough complete groups, and until none is due that is
+        prompt. A round lasts until it has enough complete groups, and until none is due that is
         incomplete.
         """
         complete = [one for one in groups if one.is_complete]

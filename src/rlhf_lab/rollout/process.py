@@ -37,18 +37,10 @@ class FailurePolicy:
     max_restarts: int
     report: Callable[[str], None]
 
-    def may_restart(self, restarts: int) -> bool:
-        """Whether a generator may be restarted after so many restarts."""
-        return self.on_failure is OnFailure.restart and restarts < self.max_restarts
-
-    def report_restart(self, number: int, restarts: int, error: Exception) -> None:
-        """Tell that a generator is restarted for the `restarts`-th time, and why."""
-        detail = "".join(traceback.format_exception(error))
-        self.report(
-            f"generator {number} failed and is started again ({restarts} of "
-            f"{self.max_restarts} times); its chunks are generated anew, with the same bits\n"
-            f"{detail}"
-        )
+    @property
+    def most_restarts(self) -> int:
+        """How often a generator may be restarted."""
+        return self.max_restarts if self.on_failure is OnFailure.restart else 0
 
 
 NOTICE_SECONDS = 5.0
@@ -133,7 +125,7 @@ class GeneratorProcess:
                 rollout: Rollout = self._reply()
                 break
             except Exception as error:
-                if self._is_closing or not self._care.may_restart(self.restarts):
+                if self._is_closing or self.restarts >= self._care.most_restarts:
                     raise
                 self._restart(error)
         self._outstanding.popleft()
@@ -145,7 +137,12 @@ class GeneratorProcess:
             kind, content = self._connection.recv()
         except (EOFError, OSError) as error:
             self._process.join()
-            raise GeneratorFailure(self._hang or self._death()) from error
+            death = (
+                f"{self._name()} ended: {exit_text(self._process.exitcode)}, {self._activity()}; "
+                "if the system killed it for memory, lower generator.chunk_groups or "
+                f"mode.num_generators{self._stacks.crash()}"
+            )
+            raise GeneratorFailure(self._hang or death) from error
         if kind == "failed":
             remote_error, text = content
             raise remote_error from RemoteTraceback(text)
@@ -153,13 +150,6 @@ class GeneratorProcess:
 
     def _name(self) -> str:
         return f"generator {self._number} (pid {self.pid})"
-
-    def _death(self) -> str:
-        return (
-            f"{self._name()} ended: {exit_text(self._process.exitcode)}, {self._activity()}; if "
-            "the system killed it for memory, lower generator.chunk_groups or mode.num_generators"
-            f"{self._stacks.crash()}"
-        )
 
     def _activity(self) -> str:
         if not self._outstanding:
@@ -169,7 +159,12 @@ class GeneratorProcess:
 
     def _restart(self, error: Exception) -> None:
         self.restarts += 1
-        self._care.report_restart(self._number, self.restarts, error)
+        detail = "".join(traceback.format_exception(error))
+        self._care.report(
+            f"generator {self._number} failed and is started again ({self.restarts} of "
+            f"{self._care.max_restarts} times); its chunks are generated anew, with the same bits\n"
+            f"{detail}"
+        )
         with self._sending, self._life:
             self._end_process()
             if self._is_closing:
@@ -195,24 +190,20 @@ class GeneratorProcess:
         if not self._outstanding or self._hang:
             return
         stalled, limit = self._progress.stalled_seconds(), self._care.hang_seconds
-        if stalled >= min(NOTICE_SECONDS - 2 * StackFile.answer_seconds, limit):
-            self._report_stall(stalled)
+        is_notable = stalled >= min(NOTICE_SECONDS - 2 * StackFile.answer_seconds, limit)
+        if is_notable and not self._progress.is_reported:
+            self._progress.is_reported = True
+            self._last_stack = self._stacks.current(self.pid)
+            self._care.report(
+                f"{self._name()} has made no progress for {stalled:.1f} s {self._activity()}; it "
+                f"counts as hung after mode.hang_seconds={limit}\n{self._last_stack}"
+            )
         if stalled >= limit:
             self._hang = (
                 f"{self._name()} hung {self._activity()}: no progress for {stalled:.1f} s "
                 f"(mode.hang_seconds={limit})\n{self._last_stack}"
             )
             self._process.kill()
-
-    def _report_stall(self, stalled: float) -> None:
-        if self._progress.is_reported:
-            return
-        self._progress.is_reported = True
-        self._last_stack = self._stacks.current(self.pid)
-        self._care.report(
-            f"{self._name()} has made no progress for {stalled:.1f} s {self._activity()}; it "
-            f"counts as hung after mode.hang_seconds={self._care.hang_seconds}\n{self._last_stack}"
-        )
 
     def close(self) -> None:
         """End the process at once; a `receive` in another thread raises."""

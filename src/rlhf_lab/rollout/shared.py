@@ -107,7 +107,7 @@ class SharedWeights:
         """
         slots = self._versions.tolist()
         if version not in slots:
-            raise LookupError(f"weights of version {version} are no longer in shared memory")
+            raise LookupError(f"weights of version {version} are not in shared memory any more")
         slot = slots.index(version)
         digest = bytes(self._digests[slot].tolist()).hex()
         state = {

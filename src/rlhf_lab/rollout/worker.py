@@ -21,7 +21,7 @@ from rlhf_lab.types.samples import Finish, Group, Sample
 class RolloutWorker:
     """A pure function of weights and chunk, but for the times it reports.
 
-    pulse is called at every step, so that somebody else can tell work from a hang.
+    pulse is called at every step, by which an observer distinguishes work from a hang.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ def is_offline(group: Group) -> bool:
 
 def reached_segments(segments: Segments, groups: Sequence[Group]) -> Segments:
     """The segments that wrote a token of any sample: a generator may read weights for a token or
-    two before it sees that all samples have ended. Episodes that wait have tokens behind the steps
+    two before it sees that all samples have ended. Episodes that wait have tokens after the steps
     of the longest one, by which the version is known."""
     samples = [sample for group in groups for sample in group.samples]
     longest = max((sample.steps for sample in samples), default=0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlhf_lab.rollout.chunk_states import PendingChunk, QueuedChunk
-from rlhf_lab.rollout.cluster.job import PUBLISH, SUBMIT, Course, Drawn, Job
+from rlhf_lab.rollout.cluster.job import PUBLISH, SUBMIT, Drawn, EventLog, Job
 from rlhf_lab.rollout.cluster.model import Cluster
 from rlhf_lab.rollout.cluster.options import ClusterOptions, TakeOrder
 from rlhf_lab.rollout.cluster.writer import (
@@ -152,7 +152,7 @@ class VirtualExecutor:
         self._setting = setting
         self._cluster = Cluster(options, self._write, setting.seed)
         self._clock = TrainerClock(self._cluster, options)
-        self._course = Course()
+        self._event_log = EventLog()
         self._jobs: dict[int, Job] = {}
         self._chunks: dict[int, Chunk] = {}
         self._rollouts: dict[int, Rollout] = {}
@@ -181,7 +181,7 @@ class VirtualExecutor:
         """Spend the virtual seconds of the training that made a version, and make it the newest."""
         self._weights[weights.version] = weights
         if weights.version > self._cluster.newest:
-            self._course.publish(weights.version, self._trained_tokens)
+            self._event_log.publish(weights.version, self._trained_tokens)
             self._clock.publish(weights.version, self._trained_tokens)
             self._settle()
         needed = [job.version for job in self._jobs.values() if job.is_started]
@@ -194,12 +194,12 @@ class VirtualExecutor:
         job = Job(number, rows, prompt_tokens(chunk, self._options))
         self._jobs[number], self._chunks[number] = job, chunk
         self._futures[number] = Future()
-        self._course.submit(job)
+        self._event_log.submit(job)
         self._cluster.submit(job)
         return self._futures[number]
 
     def _write(self, number: int, segments: Segments) -> Drawn:
-        known = self._course.known()
+        known = self._event_log.known()
         if known is not None:
             return known
         rollout = written_by(
@@ -212,13 +212,13 @@ class VirtualExecutor:
         self.seconds_in_caller += rollout.seconds
         self._rollouts[number] = rollout
         found = drawn(rollout, self._options, self._setting.limit)
-        self._course.wrote(found)
+        self._event_log.wrote(found)
         return found
 
     def next(self, pending: Sequence[PendingChunk], version: int, missing: int) -> PendingChunk:
         """The chunk to take next, once it is finished in virtual time."""
         while (found := self._ready(pending, version, missing)) is None:
-            self._course.advance()
+            self._event_log.advance()
             self._clock.advance()
             self._settle()
         return found
@@ -274,7 +274,7 @@ class VirtualExecutor:
         return self._clock.measures()
 
     def state(self) -> Mapping[str, Any]:
-        return self._course.state()
+        return self._event_log.state()
 
     def written(self, pending: PendingChunk) -> Rollout | None:
         return self._rollouts.get(pending.number)
@@ -285,8 +285,8 @@ class VirtualExecutor:
         queued: Sequence[QueuedChunk],
         chunk: Callable[[int], Chunk],
     ) -> None:
-        """Let the cluster go through its course again, by the lengths that were drawn."""
-        for kind, *values in self._course.restore(state):
+        """Replay the cluster's event log, by the lengths that were drawn."""
+        for kind, *values in self._event_log.restore(state):
             if kind == PUBLISH:
                 self._clock.publish(*values)
             elif kind == SUBMIT:

@@ -173,8 +173,9 @@ class Job:
 PUBLISH, SUBMIT, ADVANCE = "publish", "submit", "advance"
 
 
-class Course:
-    """Calls in their order, and what each writing gave, in its order."""
+class EventLog:
+    """All that was done to a virtual cluster, by which `restore` replays it: calls in their order,
+    and the lengths and waits that were drawn for each chunk."""
 
     def __init__(self) -> None:
         self._calls: list[list[Any]] = []
@@ -197,11 +198,11 @@ class Course:
         self._drawn.append(drawn)
 
     def known(self) -> Drawn | None:
-        """What the next writing gave, while the course is gone through again."""
+        """Lengths and waits of the next chunk, while the events are replayed."""
         return self._known.popleft() if self._known else None
 
     def state(self) -> dict[str, Any]:
-        """The course as JSON-able data, for `restore`."""
+        """The events as JSON-able data, for `restore`."""
         return {
             "calls": self._calls,
             "lengths": [list(drawn.lengths) for drawn in self._drawn],
@@ -209,7 +210,7 @@ class Course:
         }
 
     def restore(self, state: Mapping[str, Any]) -> list[list[Any]]:
-        """Take over a course, whose writings `known` gives. Returns its calls. Checkpoints from
+        """Take over an event log; `known` gives its lengths. Returns its calls. Checkpoints from
         before there were waits have none."""
         self._calls = [list(call) for call in state["calls"]]
         waits = state.get("waits") or [()] * len(state["lengths"])

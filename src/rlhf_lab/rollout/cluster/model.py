@@ -21,7 +21,7 @@ from rlhf_lab.rollout.cluster.options import ClusterOptions, WeightUpdate
 from rlhf_lab.types.randomness import stable_hash, uniforms
 
 
-class Surroundings(Protocol):
+class ClusterView(Protocol):
     """What a generator sees of its cluster. complete, give_back: it has written a chunk, or lost
     some. dispatch: it may have room for more."""
 
@@ -51,7 +51,7 @@ class Generator:
         env: simpy.Environment,
         number: int,
         options: ClusterOptions,
-        cluster: Surroundings,
+        cluster: ClusterView,
         time_to_failure: Callable[[int], float],
     ) -> None:
         self.number = number
@@ -110,7 +110,7 @@ class Generator:
                 yield from self._wait()
 
     def _resumes(self) -> bool:
-        """Go on with the rows whose tools have answered. Returns whether there is one to decode."""
+        """Continue the rows whose tools have answered. Returns whether there is one to decode."""
         before = self.free
         for job in self.running:
             job.resume(self._env.now)
@@ -232,12 +232,14 @@ class Cluster:
         self.is_paused = False
         self.num_finished = 0
         self._options = options
-        self._seed = seed
         self._env = simpy.Environment()
         self._waiting: deque[Job] = deque()
         self._finished: list[Job] = []
         self.generators = [
-            Generator(self._env, number, options, self, self._failures_of(number))
+            Generator(
+                *(self._env, number, options, self),
+                Failures(stable_hash(seed, "failures", number), options.failure_seconds),
+            )
             for number in range(options.generators)
         ]
 
@@ -263,7 +265,7 @@ class Cluster:
             self._env.run(until=self._env.now + seconds)
 
     def pause(self, is_paused: bool) -> None:
-        """Stop all generators at their next decoding step, or let them go on."""
+        """Stop all generators at their next decoding step, or let them continue."""
         self.is_paused = is_paused
         self._wake()
 
@@ -275,7 +277,7 @@ class Cluster:
                 self._env.step()
             except EmptySchedule:
                 raise RuntimeError(
-                    "the virtual cluster stands still: no chunk is being written"
+                    "the virtual cluster is idle: no chunk is being written"
                 ) from None
 
     def complete(self, job: Job) -> None:
@@ -313,10 +315,6 @@ class Cluster:
     def _wake(self) -> None:
         for generator in self.generators:
             generator.wake()
-
-    def _failures_of(self, generator: int) -> Failures:
-        mean = self._options.failure_seconds
-        return Failures(stable_hash(self._seed, "failures", generator), mean)
 
 
 class Failures:

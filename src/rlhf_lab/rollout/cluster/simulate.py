@@ -107,7 +107,7 @@ def simulate(options: ClusterOptions, mode: Mode, work: Work, seed: int = 0) -> 
     executor = VirtualExecutor(lambda: LengthWriter(work), options, setting)
     budget = StalenessBudget(mode.rounds_ahead, work.chunks_per_round, work.num_rounds)
     runner = ChunkRunner(executor, lambda number: chunk_of(work, number), mode)
-    queue = ChunkQueue(runner, budget, work.chunks_per_round, mode, arrivals=executor)
+    queue = ChunkQueue(runner, budget, work.chunks_per_round, mode, chunk_order=executor)
     pipe = Pipeline(runner, queue)
     rows: list[dict[str, Any]] = []
     rounds: list[Metrics] = []

@@ -100,7 +100,7 @@ def times(far: float) -> str:
 # How far log-probs may be from the model's own, as a share of the largest logit.
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}
 TOLERANCE_OF_HALVES = 5e-2
-# Tokens that each row writes; after the first, one row of each prompt goes on alone.
+# Tokens that each row writes; after the first, one row of each prompt is kept alone.
 WRITTEN = (1, 2, 1)
 LEAST = 7
 
@@ -135,7 +135,7 @@ STEPS = (((1, 1), (True, False)), ((1, 2), (False, True)), ((2, 2), (False, Fals
 
 def require_idle_rows(model: Any, decoder: Decoder) -> None:
     """Raise UserError where idle steps of a row change what the model computes for it: where it
-    finds places by columns of the cache, or forgets what lies too many columns behind."""
+    finds places by columns of the cache, or forgets what lies too many columns back."""
     is_plain = isinstance(decoder, PlainDecoder)
 
     def far() -> float:
@@ -151,7 +151,7 @@ def require_idle_rows(model: Any, decoder: Decoder) -> None:
 
 
 def idle_distance(model: Any, decoder: Decoder) -> float:
-    """Largest difference of the logits behind idle steps to the model's own, as a share of what is
+    """Largest difference of the logits after idle steps to the model's own, as a share of what is
     tolerated."""
     size, device = model.config.vocab_size, model.device
     texts = [[token % size for token in text] for text in TEXTS]

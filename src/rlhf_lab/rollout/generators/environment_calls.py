@@ -115,7 +115,9 @@ class CallThreads:
                 call.is_awaited = True
             num_ended = self._num_ended
             while self._num_awaited > 0:
-                self._changed.wait(self._until_late())
+                ends = (start + call.limit for call, start in self._started.items())
+                until_late = min(ends, default=math.inf) - time.monotonic()
+                self._changed.wait(max(0.0, min(BEAT_SECONDS, until_late)))
                 self._give_up_late_ones()
                 # The heartbeat is of the thread that waits, not of those that call.
                 if self._have_limits or self._num_ended > num_ended:
@@ -136,11 +138,6 @@ class CallThreads:
     @property
     def _have_limits(self) -> bool:
         return all(math.isfinite(call.limit) for call in (*self._started, *self._queue))
-
-    def _until_late(self) -> float:
-        """Seconds until a call may be late, or a heartbeat is due."""
-        ends = (start + call.limit for call, start in self._started.items())
-        return max(0.0, min(BEAT_SECONDS, min(ends, default=math.inf) - time.monotonic()))
 
     def _give_up_late_ones(self) -> None:
         now = time.monotonic()
@@ -242,20 +239,17 @@ class EnvironmentCalls:
     def begin(self, calls: Sequence[Call]) -> list[BegunCall]:
         """Begin calls, without waiting for them. At most episodes.steps_at_once of all that were
         begun are made at the same time, in their order; the seconds of each count from then. Where
-        nothing bounds their time, nor goes on beside them, `end` makes them one by one."""
+        nothing bounds their time or is computed beside them, `end` makes them one by one."""
         limits = [self._limit(call) for call in calls]
-        if self._need_no_thread(len(calls)):
+        options = self.options
+        are_one_by_one = options.steps_at_once == 1 or len(calls) == 1
+        if are_one_by_one and not options.is_limited and not options.decode_ahead:
             return [BegunCall(*one, None) for one in zip(calls, limits, strict=True)]
         on_threads = [
             ThreadCall(call.run, limit.seconds) for call, limit in zip(calls, limits, strict=True)
         ]
         self._threads.begin(on_threads)
         return [BegunCall(*one) for one in zip(calls, limits, on_threads, strict=True)]
-
-    def _need_no_thread(self, num_calls: int) -> bool:
-        options = self.options
-        is_one_by_one = options.steps_at_once == 1 or num_calls == 1
-        return is_one_by_one and not options.is_limited and not options.decode_ahead
 
     def end(self, begun: Sequence[BegunCall]) -> list[Any]:
         """Wait for calls. Returns what each returned, in their order. Raises what the first of them
@@ -278,7 +272,7 @@ class EnvironmentCalls:
 
     def drop(self) -> None:
         """Make none of the calls that still wait for a thread, and wait for those under way, to
-        their limit: nobody takes what they return."""
+        their limit: what they return is not used."""
         self._threads.drop()
 
     def _limit(self, call: Call) -> Limit:
@@ -293,7 +287,9 @@ class EnvironmentCalls:
     def _result(self, begun: BegunCall) -> Any:
         call, limit = begun.call, begun.limit
         if begun.on_thread is None:
-            return run_and_beat(call)
+            result = call.run()
+            beat()
+            return result
         result = begun.on_thread.result
         if isinstance(result, Raised):
             raise result.error
@@ -309,10 +305,3 @@ class EnvironmentCalls:
                 f"mend the environment{cut}"
             )
         return None
-
-
-def run_and_beat(call: Call) -> Any:
-    """What a call returns, with a heartbeat behind it."""
-    result = call.run()
-    beat()
-    return result

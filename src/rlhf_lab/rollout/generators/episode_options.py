@@ -28,7 +28,7 @@ class ToolTimes:
     deadline: float = 0.0
 
     def seconds(self, seed: int, turn: int) -> float:
-        """Virtual seconds until the observation behind a turn is there. seed: of the episode's
+        """Virtual seconds until the observation after a turn is there. seed: of the episode's
         environment. turn: from 1."""
         draw = float(uniforms(stable_hash(seed, "tool"), turn, 0, 1)[0])
         return self.median * math.exp(self.sigma * NormalDist().inv_cdf(max(draw, SMALLEST)))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rlhf_lab.rollout.generators.environment_calls import BegunCall, EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
-from rlhf_lab.rollout.generators.open_episode import OpenEpisode, Said, Stop, episode_limits
+from rlhf_lab.rollout.generators.open_episode import ActionText, OpenEpisode, Stop, episode_limits
 from rlhf_lab.tasks.chat_turns import refuse_first, turns_of_chat
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.tasks.task_options import Task
@@ -20,7 +20,7 @@ from rlhf_lab.types.text_frame import TextFrame
 
 @dataclass(frozen=True)
 class Action:
-    """An action of a row. row: its number among all that were begun."""
+    """An action of a row, which is numbered among all rows of the chunk."""
 
     row: int
     tokens: Sequence[int]
@@ -30,8 +30,8 @@ class Action:
 
 @dataclass(frozen=True)
 class Conversation:
-    """An episode and the tokenizer of its policy. stop: where nothing more is written for now.
-    encode: an observation as the tokens that stand behind an action."""
+    """An episode and the tokenizer of its policy. stop: where this segment of it ends. encode: an
+    observation as the tokens that follow an action."""
 
     episode: OpenEpisode
     tokenizer: Any
@@ -50,10 +50,10 @@ class Conversation:
         self.episode.first = text
         self.episode.observe(text, TextFrame(self.tokenizer).inside(text))
 
-    def said(self, action: Action) -> Said:
+    def action_text(self, action: Action) -> ActionText:
         """An action as the environment gets it, with what an earlier segment wrote of it."""
         tokens = (*self.episode.begun, *action.tokens)
-        return Said(TextFrame(self.tokenizer).text(tokens), self._has_end(action))
+        return ActionText(TextFrame(self.tokenizer).text(tokens), self._has_end(action))
 
     def _has_end(self, action: Action) -> bool:
         return TextFrame(self.tokenizer).has_end(action.tokens)
@@ -64,10 +64,12 @@ class Conversation:
         has_room = len(action.tokens) < self.episode.room
         return end == self.stop.tokens and has_room and not self._has_end(action)
 
-    def take(self, said: Said, turn: Turn | None, action: Action) -> Sequence[int] | None:
+    def take(
+        self, action_text: ActionText, turn: Turn | None, action: Action
+    ) -> Sequence[int] | None:
         """Take an action and what came of it. Returns what is read next, None where nothing is
         written on."""
-        text = self.episode.act(said, turn, action.tokens, action.logps, action.versions)
+        text = self.episode.act(action_text, turn, action.tokens, action.logps, action.versions)
         if text is None:
             return None
         observation = self.encode(text)
@@ -76,43 +78,45 @@ class Conversation:
         return None if has_stopped else observation
 
 
-class Asked(NamedTuple):
+class PendingAction(NamedTuple):
     """An action that was handed to its environment."""
 
     action: Action
-    said: Said
+    action_text: ActionText
     call: BegunCall
 
 
 @dataclass(frozen=True)
 class Conversations:
-    """The conversations of a chunk's rows. calls: makes the steps of their environments. asked: the
-    actions by row that have no answer yet."""
+    """The conversations of a chunk's rows. calls: makes the steps of their environments. pending:
+    actions without an answer yet, by row."""
 
     open_ones: Sequence[Conversation]
     calls: EnvironmentCalls
-    asked: dict[int, Asked] = field(default_factory=dict)
+    pending: dict[int, PendingAction] = field(default_factory=dict)
 
     @property
     def episodes(self) -> list[OpenEpisode]:
         """The episode of each row."""
-        return [talk.episode for talk in self.open_ones]
+        return [conversation.episode for conversation in self.open_ones]
 
     def begin(self) -> None:
         """Reset all environments and read what they show."""
-        firsts = self.calls.all([talk.episode.reset() for talk in self.open_ones])
-        for talk, first in zip(self.open_ones, firsts, strict=True):
-            talk.read_first(first)
+        firsts = self.calls.all([conversation.episode.reset() for conversation in self.open_ones])
+        for conversation, first in zip(self.open_ones, firsts, strict=True):
+            conversation.read_first(first)
 
     @property
     def ahead(self) -> int:
-        """Decoding steps that others go on before an answer is read."""
+        """Decoding steps of the other rows between an action and its answer."""
         return self.calls.options.decode_ahead
 
     @property
     def idle_steps(self) -> int:
         """Decoding steps at most in which a row waits for answers."""
-        return self.ahead * max(talk.stop.turns - talk.episode.turns for talk in self.open_ones)
+        return self.ahead * max(
+            conversation.stop.turns - conversation.episode.turns for conversation in self.open_ones
+        )
 
     def room(self, row: int) -> int:
         """Tokens that the next action of a row may have."""
@@ -124,35 +128,35 @@ class Conversations:
         behind them."""
         ended = []
         for action in actions:
-            talk = self.open_ones[action.row]
-            if talk.is_cut(action):
-                talk.episode.write(action.tokens, action.logps, action.versions)
+            conversation = self.open_ones[action.row]
+            if conversation.is_cut(action):
+                conversation.episode.write(action.tokens, action.logps, action.versions)
             else:
                 ended.append(action)
-        said = [self.open_ones[action.row].said(action) for action in ended]
+        action_text = [self.open_ones[action.row].action_text(action) for action in ended]
         steps = [
             self.open_ones[action.row].episode.step(one, are_repeated)
-            for action, one in zip(ended, said, strict=True)
+            for action, one in zip(ended, action_text, strict=True)
         ]
-        for action, one, call in zip(ended, said, self.calls.begin(steps), strict=True):
-            self.asked[action.row] = Asked(action, one, call)
+        for action, one, call in zip(ended, action_text, self.calls.begin(steps), strict=True):
+            self.pending[action.row] = PendingAction(action, one, call)
 
     def answers(self, rows: Sequence[int]) -> list[Sequence[int] | None]:
         """The environments' answers to the actions of rows, as tokens; None where nothing is
         written on."""
-        asked = [self.asked.pop(row) for row in rows if row in self.asked]
-        turns = self.calls.end([one.call for one in asked])
+        actions = [self.pending.pop(row) for row in rows if row in self.pending]
+        turns = self.calls.end([one.call for one in actions])
         taken = {
-            one.action.row: self.open_ones[one.action.row].take(one.said, turn, one.action)
-            for one, turn in zip(asked, turns, strict=True)
+            one.action.row: self.open_ones[one.action.row].take(one.action_text, turn, one.action)
+            for one, turn in zip(actions, turns, strict=True)
         }
         return [taken.get(row) for row in rows]
 
     def answered(self, for_one: bool) -> list[int]:
         """The rows whose answers are there. for_one: wait until one is. Clocks decide: this is for
         writers whose tokens do not depend on what is written beside them."""
-        are_ended = self.calls.ended([one.call for one in self.asked.values()], for_one)
-        return [row for row, is_ended in zip(self.asked, are_ended, strict=True) if is_ended]
+        are_ended = self.calls.ended([one.call for one in self.pending.values()], for_one)
+        return [row for row, is_ended in zip(self.pending, are_ended, strict=True) if is_ended]
 
     def answer(
         self, actions: Sequence[Action], are_repeated: bool = False
@@ -201,7 +205,7 @@ class Turns(Protocol):
     @property
     def is_float32(self) -> bool: ...
 
-    def write(self, feed: WeightFeed, chunk: Chunk, talks: Conversations) -> None: ...
+    def write(self, feed: WeightFeed, chunk: Chunk, conversations: Conversations) -> None: ...
 
 
 class EpisodeGenerator(Generator):
@@ -235,19 +239,19 @@ class EpisodeGenerator(Generator):
         stop = self._stop(chunk)
         places = [n for n, sample in enumerate(samples) if sample.finish is Finish.unfinished]
         episodes = [self._episode(chunk.prompts[n // size], n % size) for n in places]
-        talks = Conversations(
+        conversations = Conversations(
             [conversation_of(one, self._task, self._tokenizer, stop) for one in episodes],
             self._calls,
         )
-        talks.begin()
+        conversations.begin()
         for row, place in enumerate(places):
             sample = samples[place]
             if sample.episode:
-                talks.repeat(row, sample, sample.episode)
+                conversations.repeat(row, sample, sample.episode)
         try:
-            self._writer.write(feed, chunk, talks)
+            self._writer.write(feed, chunk, conversations)
         except Exception:
-            # No environment is left at work behind an error.
+            # No environment works after an error.
             self._calls.drop()
             raise
         episodes[0].require_repeatable(self._task.environment(), self._calls)

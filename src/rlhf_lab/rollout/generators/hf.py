@@ -23,7 +23,7 @@ from rlhf_lab.rollout.generators.static_writer import StaticWriter
 from rlhf_lab.rollout.generators.writers import (
     Rows,
     StepwiseWriter,
-    Talks,
+    TurnEnvironments,
     TurnWriter,
     WrittenTokens,
     require_numbers,
@@ -182,14 +182,16 @@ class HFGenerator(Generator):
             require_numbers(written.logp_BT, written.versions[0])
         return written
 
-    def converse(self, feed: WeightFeed, rows: Rows, talks: Talks, room: int) -> None:
+    def converse(
+        self, feed: WeightFeed, rows: Rows, conversations: TurnEnvironments, room: int
+    ) -> None:
         """Write rows whose actions are answered; see TurnWriter."""
         writer = TurnWriter(self._decoder, self._sampling.temperature, self._frame.ends)
         with self._ready():
-            if talks.ahead and not self._bears_idle_rows:
+            if conversations.ahead and not self._bears_idle_rows:
                 require_idle_rows(self._model, self._decoder)
                 self._bears_idle_rows = True
-            writer.write(rows, talks, room, lambda step: self._load(feed.at(step)))
+            writer.write(rows, conversations, room, lambda step: self._load(feed.at(step)))
 
     @contextmanager
     def _ready(self) -> Iterator[None]:
@@ -287,17 +289,20 @@ class HFTurns:
         """See HFGenerator."""
         return self.generator.is_float32
 
-    def write(self, feed: WeightFeed, chunk: Chunk, talks: Conversations) -> None:
+    def write(self, feed: WeightFeed, chunk: Chunk, conversations: Conversations) -> None:
         """Write all episodes until they end or stop, and count what was read for them."""
-        episodes = talks.episodes
-        room = max(talk.episode.room_until(talk.stop) for talk in talks.open_ones)
+        episodes = conversations.episodes
+        room = max(
+            conversation.episode.room_until(conversation.stop)
+            for conversation in conversations.open_ones
+        )
         starts = [len(episode.tokens) for episode in episodes]
-        self.generator.converse(feed, self._rows(episodes, chunk), talks, room)
+        self.generator.converse(feed, self._rows(episodes, chunk), conversations, room)
         for episode, start in zip(episodes, starts, strict=True):
             episode.count_observed(start)
 
     def _rows(self, episodes: Sequence[OpenEpisode], chunk: Chunk) -> Rows:
-        """The rows of the next actions. Samples of a prompt share it where no text stands behind
+        """The rows of the next actions. Samples of a prompt share it where no text follows
         any, as those of one turn do."""
         is_new = not any(episode.observed or episode.tokens for episode in episodes)
         repeats = chunk.group_size if is_new else 1
@@ -318,7 +323,7 @@ class HFTurns:
         )
 
     def _drawn(self, episodes: Sequence[OpenEpisode]) -> np.ndarray:
-        """A random number for each token that the policy may still write; 0 behind the last."""
+        """A random number for each token that the policy may still write; 0 after the last."""
         limit = self.max_new_tokens
         width = limit - min(len(episode.tokens) for episode in episodes)
         drawn = []

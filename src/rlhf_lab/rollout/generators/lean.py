@@ -238,7 +238,7 @@ class LeanDecoder:
         return apart.reshape(-1, heads, group, size)
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone, in this order. From here each has its prompt for itself."""
+        """Keep these rows alone, in this order. From here each has its own copy of its prompt."""
         of_row = rows // self._repeats
         self._read_keys = [keys[of_row] for keys in self._read_keys]
         self._read_values = [values[of_row] for values in self._read_values]

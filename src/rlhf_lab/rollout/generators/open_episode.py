@@ -74,7 +74,7 @@ def turn_of(environment: Environment, action: str, finished: bool, place: str) -
     return turn
 
 
-class Said(NamedTuple):
+class ActionText(NamedTuple):
     """An action: its text, and whether it ended with the end token."""
 
     text: str
@@ -84,7 +84,7 @@ class Said(NamedTuple):
 class Played(NamedTuple):
     """An action, and what came of it; None where the environment was too late."""
 
-    said: Said
+    action_text: ActionText
     turn: Turn | None
 
 
@@ -100,8 +100,8 @@ class Limits:
 
 
 class Stop(NamedTuple):
-    """Where nothing more is written for now: turns played, and the policy's tokens of all turns,
-    whichever is reached first."""
+    """Where a segment of an episode ends: at so many turns played, or tokens of the policy over all
+    turns, whichever is reached first."""
 
     turns: int
     tokens: int
@@ -166,7 +166,7 @@ class OpenEpisode:
 
     @property
     def room(self) -> int:
-        """Tokens that the next action may have, or that the begun one may still get."""
+        """Tokens that the next action may have, or that the unfinished one may still get."""
         left = self.limits.tokens - len(self.tokens)
         return min(self.limits.turn_tokens - len(self.begun), left)
 
@@ -177,12 +177,11 @@ class OpenEpisode:
 
     @property
     def context(self) -> tuple[int, ...]:
-        """Tokens of the prompt and of all that stands behind it."""
+        """Tokens of the prompt and of all that follows it."""
         return (*self.prompt.tokens, *self.sample().all_tokens)
 
     def require_same(self, sample: Sample) -> None:
-        """Raise UserError where the actions of a sample did not bring its episode to where the
-        sample stands."""
+        """Raise UserError where the actions of a sample did not lead to the same episode again."""
         if self.sample() != sample:
             raise self._not_repeatable(self.turns, "step")
 
@@ -215,11 +214,11 @@ class OpenEpisode:
             self.observed.append((len(self.tokens), tuple(tokens)))
             self.transcript.append((ENVIRONMENT, text))
 
-    def step(self, said: Said, is_repeated: bool = False) -> Call:
+    def step(self, action_text: ActionText, is_repeated: bool = False) -> Call:
         """The call that takes an action to the environment, and returns its turn. is_repeated: to
         continue the episode behind it."""
         place = self._place_of(self.turns + 1)
-        run = functools.partial(turn_of, self.environment, *said, place)
+        run = functools.partial(turn_of, self.environment, *action_text, place)
         return Call(place, run, is_repeated=is_repeated, spent=self.spent)
 
     def write(self, tokens: Sequence[int], logps: Sequence[float], versions: Sequence[int]) -> None:
@@ -230,7 +229,7 @@ class OpenEpisode:
 
     def act(
         self,
-        said: Said,
+        action_text: ActionText,
         turn: Turn | None,
         tokens: Sequence[int],
         logps: Sequence[float],
@@ -239,16 +238,16 @@ class OpenEpisode:
         """Take an action, with its tokens behind those of `begun`, and its turn; None if that came
         too late. Returns the observation that follows; None at the episode's end."""
         self.write(tokens, logps, versions)
-        self.played.append(Played(said, turn))
-        self.transcript.append((POLICY, said.text))
+        self.played.append(Played(action_text, turn))
+        self.transcript.append((POLICY, action_text.text))
         self.rewards.append((len(self.tokens) - 1, float(turn.reward) if turn else 0.0))
         if turn is None:
             self.is_late = True
             self.finish = Finish.length
             return None
         self.info.update({name: float(value) for name, value in turn.info.items()})
-        is_last = self.turns == self.limits.turns or not self.room or not said.finished
-        if turn.is_done and said.finished:
+        is_last = self.turns == self.limits.turns or not self.room or not action_text.finished
+        if turn.is_done and action_text.finished:
             self.finish = Finish.eos
         elif turn.is_done or is_last or not self._waits_for_observation():
             self.finish = Finish.length
@@ -272,7 +271,7 @@ class OpenEpisode:
             logps=tuple(self.logps),
             version=versions[0] if versions else 0,
             finish=self.finish,
-            text=self.played[-1].said.text if self.played else "",
+            text=self.played[-1].action_text.text if self.played else "",
             versions=() if len(set(versions)) < 2 else tuple(versions),
             episode=Episode(
                 observed=tuple(self.observed),
@@ -295,7 +294,7 @@ class OpenEpisode:
         for number, played in enumerate(self.played, start=1):
             if played.turn is None:
                 return
-            turn = calls.one(again.step(played.said))
+            turn = calls.one(again.step(played.action_text))
             if turn is None:
                 return
             if turn != played.turn:

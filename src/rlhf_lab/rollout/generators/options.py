@@ -101,10 +101,10 @@ class GeneratorContext:
 @dataclass(frozen=True)
 class GeneratorOptions(limits.Limited, ABC, key="generator"):
     """Options of all generators. Labels and evaluation are always sampled as by generator=hf, with
-    the values that stand here.
+    these values.
 
     A generator declares what it can do. abilities: see Ability. draws_samples: else it has fixed
-    pairs. decodes_here: it decodes with a copy of the policy of its own, in the process of its
+    pairs. decodes_here: it decodes with its own copy of the policy, in the process of its
     worker. has_own_kernels: its operations are not torch's. unrounded: why it cannot round the
     weights that it loads; "" if it can.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -93,10 +92,10 @@ class PairsGenerator(Generator):
 
     def _sample(self, example: Example, side: str, text: str) -> Sample:
         """Cut at the first end token, which belongs to the sample, or at the response length."""
-        tokens = example.hidden.get(f"{side}_tokens")
+        tokens, known = example.hidden.get(f"{side}_tokens"), range(len(self._tokenizer))
         if tokens is None:
             tokens = answer_tokens(self._tokenizer, self._form, example, text)
-        elif not self._is_encoding(tokens, text):
+        elif any(token not in known for token in tokens) or self._frame.text(tokens) != text:
             raise UserError(
                 f"{self._key}: pair {example.uid} has a field {side}_tokens that is not the "
                 f"text of its field {side} to the policy's tokenizer: leave the field out, so that "
@@ -110,7 +109,3 @@ class PairsGenerator(Generator):
             finish=Finish.eos if self._frame.has_end(tokens) else Finish.length,
             text=self._frame.text(tokens),
         )
-
-    def _is_encoding(self, tokens: Sequence[int], text: str) -> bool:
-        known = range(len(self._tokenizer))
-        return all(token in known for token in tokens) and self._frame.text(tokens) == text

@@ -63,7 +63,7 @@ class PlainDecoder:
         return logits_BV
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone, in this order."""
+        """Keep these rows alone, in this order."""
         self._cache.reorder_cache(rows)
         self._mask_BS = self._mask_BS[rows]
         self._position_B1 = self._position_B1[rows]
@@ -91,7 +91,7 @@ class RereadingDecoder:
         return self._logits()
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone, in this order."""
+        """Keep these rows alone, in this order."""
         self._rows = [self._rows[number] for number in rows.tolist()]
 
     def _logits(self) -> Tensor:

@@ -187,7 +187,7 @@ class StaticDecoder:
         return self._logits(hidden_R1E[:, 0])
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone, in this order."""
+        """Keep these rows alone, in this order."""
         self.rows = len(rows)
         self.size = bucket(self.rows)
         self.cache.keep(filled(rows, self.size), self._column)

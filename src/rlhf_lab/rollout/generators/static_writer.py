@@ -146,7 +146,7 @@ class StaticOutput:
 class StaticWriter:
     """Writes rows by a static decoder. ends: the end tokens.
 
-    A row that ended goes on until the host sees it; what it writes meanwhile is ignored.
+    A row that ended is written until the host sees it; what it writes meanwhile is ignored.
     """
 
     def __init__(self, decoder: StaticDecoder, temperature: float, ends: Sequence[int]) -> None:

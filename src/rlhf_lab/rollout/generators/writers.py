@@ -102,7 +102,7 @@ class StepwiseWriter:
 
 @dataclass
 class TurnRow:
-    """A row while it is written. number: among all that were begun. room: tokens of the present
+    """A row while it is written. number: among all rows of the chunk. room: tokens of the current
     action at most. drawn: tokens that were drawn in all. unread: of an observation. tokens, logps,
     versions: of the present action. wait: steps until its answer is read, None while it writes or
     reads."""
@@ -170,7 +170,7 @@ def due(rows: Sequence[TurnRow]) -> list[TurnRow]:
     return [row for row, wait in zip(waiting, waits, strict=True) if wait == 0]
 
 
-class Talks(Protocol):
+class TurnEnvironments(Protocol):
     """Answers the actions of all rows.
 
     ahead: steps that the others go on before an answer is read. idle_steps: in which a row waits
@@ -197,25 +197,25 @@ class Talks(Protocol):
 class TurnWriter:
     """Writes rows by a decoder. Every row gets one token a step, drawn or observed, so that no row
     waits for the turn of another, and no context is read again. An answer is read so many steps
-    behind its action (Talks.ahead), in which the others go on. ends: the end
+    behind its action (TurnEnvironments.ahead), in which the others go on. ends: the end
     tokens."""
 
     decoder: Decoder
     temperature: float
     ends: Sequence[int]
 
-    def write(self, rows: Rows, talks: Talks, room: int, load: Load) -> None:
+    def write(self, rows: Rows, conversations: TurnEnvironments, room: int, load: Load) -> None:
         """Write all rows until they are not written on. room: tokens of a row at most, observed
         ones included."""
         version = load(rows.start)
-        logits_BV = self.decoder.begin(rows.texts, rows.repeats, room, talks.idle_steps)
+        logits_BV = self.decoder.begin(rows.texts, rows.repeats, room, conversations.idle_steps)
         numbers = rows.number_B.tolist()
-        open_rows = [TurnRow(number, talks.room(number)) for number in numbers]
+        open_rows = [TurnRow(number, conversations.room(number)) for number in numbers]
         is_greedy_B = rows.is_greedy_B
-        steps = room + talks.idle_steps
+        steps = room + conversations.idle_steps
         for step in range(1, steps + 1):
             token_B = self._taken(rows, open_rows, logits_BV, is_greedy_B, version)
-            self._answer(talks, open_rows)
+            self._answer(conversations, open_rows)
             kept = [place for place, row in enumerate(open_rows) if not row.is_done]
             if step == steps or not kept:
                 break
@@ -225,8 +225,8 @@ class TurnWriter:
                 open_rows, token_B = [open_rows[place] for place in kept], token_B[kept_R]
                 is_greedy_B = None if is_greedy_B is None else is_greedy_B[kept_R]
             version = load(rows.start + step)
-            # Without waits no row is idle: one that is done goes on unseen.
-            idle = [row.is_idle for row in open_rows] if talks.ahead else ()
+            # Without waits no row is idle: what a row that is done writes is ignored.
+            idle = [row.is_idle for row in open_rows] if conversations.ahead else ()
             logits_BV = self.decoder.step(token_B, idle)
 
     def _taken(
@@ -249,14 +249,14 @@ class TurnWriter:
         taken = [row.take(token, logp, version) for row, token, logp in cells]
         return torch.tensor(taken, device=device)
 
-    def _answer(self, talks: Talks, open_rows: Sequence[TurnRow]) -> None:
+    def _answer(self, conversations: TurnEnvironments, open_rows: Sequence[TurnRow]) -> None:
         """Hand over the actions that have ended, and read the answers that are due."""
         if ended := [row for row in open_rows if row.is_at_end(self.ends)]:
-            talks.ask([row.action for row in ended])
+            conversations.ask([row.action for row in ended])
         for row in ended:
-            row.wait = talks.ahead
+            row.wait = conversations.ahead
         # Where all who read an answer are done, the next ones are due.
         while answered := due(open_rows):
-            answers = talks.answers([row.number for row in answered])
+            answers = conversations.answers([row.number for row in answered])
             for row, answer in zip(answered, answers, strict=True):
-                row.go_on(answer, talks.room(row.number))
+                row.go_on(answer, conversations.room(row.number))

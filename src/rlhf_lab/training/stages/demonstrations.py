@@ -26,12 +26,12 @@ from rlhf_lab.types.text_frame import TextFrame
 class Play:
     """A demonstration's episode as a conversation, and its actions as text."""
 
-    talk: Conversation
+    conversation: Conversation
     actions: Sequence[str]
 
     @property
     def episode(self) -> OpenEpisode:
-        return self.talk.episode
+        return self.conversation.episode
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Demonstrations:
         """A group of one sample for each prompt (log-probs unknown, set to 0). Raises UserError for
         a demonstration that does not fit its limits, or does not end with its episode."""
         plays = [self._begun(prompt) for prompt in prompts]
-        talks = Conversations([play.talk for play in plays], self.calls)
-        talks.begin()
+        conversations = Conversations([play.conversation for play in plays], self.calls)
+        conversations.begin()
         # All of them turn by turn, so that their environments are called together.
         for number in range(max((len(play.actions) for play in plays), default=0)):
             turn = [(row, play) for row, play in enumerate(plays) if number < len(play.actions)]
-            talks.answer([Action(row, *self._action(play, number)) for row, play in turn])
+            conversations.answer([Action(row, *self._action(play, number)) for row, play in turn])
         for play in plays:
             if play.episode.finish is not Finish.eos:
                 raise self._wrong(
@@ -67,12 +67,14 @@ class Demonstrations:
         episode = OpenEpisode(
             prompt, 0, task.environment(), self.seed(prompt.id), limits, task.name
         )
-        talk = conversation_of(episode, task, self.tokenizer, Stop(limits.turns, limits.tokens))
-        return Play(talk, list(task.demonstration(prompt.example)))
+        conversation = conversation_of(
+            episode, task, self.tokenizer, Stop(limits.turns, limits.tokens)
+        )
+        return Play(conversation, list(task.demonstration(prompt.example)))
 
     def _action(self, play: Play, number: int) -> tuple[list[int], list[float], list[int]]:
         """The tokens of an action, counted from 0, with log-probs and versions that nobody has."""
-        actions, room = play.actions, play.talk.room
+        actions, room = play.actions, play.conversation.room
         if not play.episode.is_open:
             raise self._wrong(play, f"{len(actions)} actions, but its episode ends before")
         frame = TextFrame(self.tokenizer)

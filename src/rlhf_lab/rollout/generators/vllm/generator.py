@@ -221,15 +221,15 @@ class VLLMTurns:
         """Tokens of an episode that the policy may write."""
         return self.generator.drawing.max_new_tokens
 
-    def write(self, feed: WeightFeed, chunk: Chunk, talks: Conversations) -> None:
+    def write(self, feed: WeightFeed, chunk: Chunk, conversations: Conversations) -> None:
         """Write all episodes until they end or stop, and count what was read for them. Newer
         weights of the feed write the rest, within a turn too."""
-        starts = [len(episode.tokens) for episode in talks.episodes]
-        for episode, start in zip(talks.episodes, starts, strict=True):
+        starts = [len(episode.tokens) for episode in conversations.episodes]
+        for episode, start in zip(conversations.episodes, starts, strict=True):
             if start or episode.observed:
                 episode.count_context(len(episode.context))
-        ChunkTurns(self.generator, chunk, talks).write(feed)
-        for episode, start in zip(talks.episodes, starts, strict=True):
+        ChunkTurns(self.generator, chunk, conversations).write(feed)
+        for episode, start in zip(conversations.episodes, starts, strict=True):
             episode.count_observed(start)
 
 
@@ -239,25 +239,29 @@ class ChunkTurns:
 
     writer: VLLMGenerator
     chunk: Chunk
-    talks: Conversations
+    conversations: Conversations
     under_way: dict[int, int] = field(default_factory=dict)
 
     def write(self, feed: WeightFeed) -> None:
         """Write all episodes until they end or stop."""
-        talks, under_way = self.talks, self.under_way
+        conversations, under_way = self.conversations, self.under_way
         first, follow = self.writer.following(feed, self.chunk)
 
         def look() -> None:
             follow()
-            self._read(talks.answered(for_one=False))
+            self._read(conversations.answered(for_one=False))
 
-        for row in range(len(talks.open_ones)):
+        for row in range(len(conversations.open_ones)):
             self._begin(row)
-        while under_way or talks.asked:
+        while under_way or conversations.pending:
             if under_way:
-                self._take_some(first, look if talks.ahead else follow)
+                self._take_some(first, look if conversations.ahead else follow)
             is_idle = not under_way
-            self._read(talks.answered(for_one=is_idle) if talks.ahead else list(talks.asked))
+            self._read(
+                conversations.answered(for_one=is_idle)
+                if conversations.ahead
+                else list(conversations.pending)
+            )
 
     def _take_some(self, first: int, look: Callable[[], None]) -> None:
         """Wait for the first actions, and hand them to their environments. first: see
@@ -265,18 +269,18 @@ class ChunkTurns:
         finished = self.writer.backend.finish_some(list(self.under_way), look)
         written = [(self.under_way.pop(number), one) for number, (one,) in finished.items()]
         self.writer.require(first, [answer for _, answer in written])
-        self.talks.ask([action_of(row, answer) for row, answer in written])
+        self.conversations.ask([action_of(row, answer) for row, answer in written])
 
     def _read(self, rows: Sequence[int]) -> None:
         """Wait for the environments of rows, and ask for the turns that follow."""
-        for row, answer in zip(rows, self.talks.answers(rows), strict=True):
+        for row, answer in zip(rows, self.conversations.answers(rows), strict=True):
             if answer is not None:
                 self._begin(row)
 
     def _begin(self, row: int) -> None:
         """Ask for the next turn of a row, with a seed of the run's, the prompt's number, the
         sample's, and how much the policy has written."""
-        episode = self.talks.episodes[row]
+        episode = self.conversations.episodes[row]
         prompt = episode.prompt
         place = next(n for n, other in enumerate(self.chunk.prompts) if other.id == prompt.id)
         request = request_of(
@@ -287,7 +291,7 @@ class ChunkTurns:
             place,
             episode.is_greedy(self.chunk),
         )
-        drawing = replace(self.writer.drawing, max_new_tokens=self.talks.room(row))
+        drawing = replace(self.writer.drawing, max_new_tokens=self.conversations.room(row))
         self.under_way[self.writer.backend.begin([request], drawing)] = row
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from rlhf_lab.rollout.generators.vllm.requests import EngineFailure
 
-# Set by whoever starts servers and trainers of one job; empty: any server will do.
+# The launcher of a job sets it for its servers and trainers; empty: any server will do.
 RUN_ID = "RLHF_LAB_RUN_ID"
 SERVED = "rlhf_lab"
 # Where a server takes prompts as tokens.

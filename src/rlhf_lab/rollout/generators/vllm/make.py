@@ -51,12 +51,12 @@ def model_folder(model: Any, cache: Path | None) -> Path:
         save_config(model, made)
         digest = hashlib.sha256((made / CONFIG).read_bytes()).hexdigest()
         folder = root / f"{model.config.model_type}_{digest[:DIGITS]}"
-        # Servers may run as somebody else.
+        # Servers may run as another user.
         made.chmod(0o755)
         try:
             made.rename(folder)
         except OSError:
-            # Whoever came first has made the same: a folder appears whole or not at all.
+            # Another process has made the same folder, which appears whole or not at all.
             if not (folder / CONFIG).is_file():
                 raise
         return folder.absolute()

@@ -81,7 +81,7 @@ def repack_tied_heads(model: torch.nn.Module) -> None:
     """Make a head that shares the embedding's weight read the new one.
 
     On a CPU a head computes with a packed copy of its weight. Nothing is loaded under a tied head's
-    own name, so vLLM would go on with the copy of the old weight and say nothing.
+    own name, so vLLM would use the copy of the old weight without an error.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 

@@ -140,7 +140,7 @@ def drawing_of(chunk: Chunk, drawing: Drawing) -> Drawing:
 
 def sampling_params(request: Request, drawing: Drawing) -> dict[str, Any]:
     """Arguments of vLLM's SamplingParams: the whole distribution at the temperature, whatever a
-    model's own generation config says, until one of the run's end tokens."""
+    model's own generation config sets, until one of the run's end tokens."""
     params: dict[str, Any] = {
         "temperature": 0.0 if request.is_greedy else drawing.temperature,
         "top_p": 1.0,

@@ -44,7 +44,7 @@ def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> tupl
     if not server.is_healthy():
         raise UserError(
             f"generator.urls={server.url}: no vLLM server answers there; start it as "
-            "docs/generation.md says, or leave generator.urls out"
+            "docs/generation.md shows, or leave generator.urls out"
         )
     try:
         config = server.get("/server_info?config_format=json")["vllm_config"]

@@ -38,7 +38,7 @@ class WeightFiles:
         """The path of the version's file, which is deleted afterwards."""
         folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}_", dir=self._parent))
         try:
-            # Servers may run as somebody else.
+            # Servers may run as another user.
             folder.chmod(0o755)
             path = folder / f"{name.replace('/', '-')}.safetensors"
             save_file({key: t.detach().contiguous() for key, t in weights.state.items()}, path)
@@ -61,7 +61,7 @@ def remove_left_behind(parent: Path) -> None:
         except ProcessLookupError:
             shutil.rmtree(folder, ignore_errors=True)
         except PermissionError:
-            continue  # it lives, and is somebody else's
+            continue  # it lives, as another user's
 
 
 def shape_of(config: Any) -> dict[str, Any]:
