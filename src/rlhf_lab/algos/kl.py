@@ -43,7 +43,7 @@ TERMS = {Estimator.k1: common.k1, Estimator.k2: common.k2, Estimator.k3: common.
 @dataclass(frozen=True)
 class KLPenalty(AlgorithmOptions):
     """An algorithm with a penalty on KL. Each one declares `kl_coef`, where its own paper has the
-    penalty, and what it needs besides the reference."""
+    penalty (`own_location`), and its other needs (`own_needs`)."""
 
     own_location: ClassVar[KLLocation] = KLLocation.reward
     own_needs: ClassVar[Needs] = Needs()

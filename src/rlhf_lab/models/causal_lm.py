@@ -51,6 +51,7 @@ from rlhf_lab.types.text_frame import Marks, TextFrame, framed, marked
 
 NEEDS = ("accelerate", "gguf")
 SUFFIX = ".gguf"
+UNWRAP = modeling_utils.unwrap_model
 
 
 def gguf_file(model: PretrainedModel, key: str = "model.path") -> Path | None:
@@ -148,9 +149,6 @@ def text_part(model: Any, path: str, key: str) -> Any:
     text.set_output_embeddings(model.get_output_embeddings())
     text.config, text.generation_config = decoder.config, model.generation_config
     return with_tying_recorded(text)
-
-
-UNWRAP = modeling_utils.unwrap_model
 
 
 def load_policy(

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 
 ALL_LINEAR = "all-linear"
+DTYPES = ("float32", "bfloat16")
+PACKAGE = "package:"
+AUTO = "auto"
+ADD_BOS = (AUTO, "true", "false")
 
 
 @dataclass(frozen=True)
@@ -186,12 +190,6 @@ def scratch(model: ScratchModel, tokenizer: Any | None, seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return GPTNeoXForCausalLM(config).eval()
-
-
-DTYPES = ("float32", "bfloat16")
-PACKAGE = "package:"
-AUTO = "auto"
-ADD_BOS = (AUTO, "true", "false")
 
 
 class Attention(StrEnum):

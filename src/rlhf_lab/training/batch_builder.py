@@ -18,6 +18,10 @@ from rlhf_lab.types.protocols import Algorithm, Correction, Engine
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Group, lag_in_rounds
 
+# In place of the number of a pass in the random key: the choice of reference groups.
+REFERENCE_GROUPS = -2
+ALL = -1
+
 
 def shuffled(count: int, seed: int, round_: int, pass_: int) -> Tensor:
     """A random order of a round's groups, keyed by seed, round and pass."""
@@ -85,11 +89,6 @@ def under_generating_versions(
         read_RT = read(part, weights_of(version))
         found_BT[wrote_B] = torch.where(wrote_BT[wrote_B], read_RT, found_BT[wrote_B])
     return found_BT, tokens
-
-
-# In place of the number of a pass in the random key: the choice of reference groups.
-REFERENCE_GROUPS = -2
-ALL = -1
 
 
 @dataclass(frozen=True)
