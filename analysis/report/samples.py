@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.jsonl import read_rows
-from rlhf_lab.runs.rollouts import RolloutSample, read_rollouts
+from rlhf_lab.runs.rollouts import read_rollouts
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.runs.trackers.console import counted
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import POLICY

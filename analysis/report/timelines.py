@@ -22,12 +22,11 @@ from rlhf_lab.runs.timeline import (
     lanes,
     paused_shares,
     read_spans,
+    read_virtual_spans,
     shares_text,
     wall,
 )
-from rlhf_lab.runs.timeline_colours import phase_colours
-from rlhf_lab.runs.timeline_svg import chart
-from rlhf_lab.runs.virtual_timeline import read_virtual_spans
+from rlhf_lab.runs.timeline_svg import chart, phase_colours
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.plots.round_seconds import COLUMNS, sums_of
 from rlhf_lab_analysis.plots.timelines import clipped, measured_lanes

@@ -8,15 +8,15 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from rlhf_lab.runs.extents import Extent, difference, extent_of
 from rlhf_lab.runs.folder import EVALS, MANIFEST, METRICS, VALIDATION
 from rlhf_lab.runs.identity import RULE
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.manifest import fork_changes, read_manifest, state_in
 from rlhf_lab.runs.provenance import short_commit
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
+from rlhf_lab.runs.row_digests import Extent, difference, extent_of
 from rlhf_lab.runs.summaries import run_folders
-from rlhf_lab.runs.trackers.identity import TrackedRun, tags
+from rlhf_lab.runs.trackers.mirrors import TrackedRun, tags
 from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.sweeps.sweep_file import RECORD, job_folders, read_record, same_path
 from rlhf_lab.types.errors import UserError

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from rlhf_lab.runs.jsonl import leaves
 from rlhf_lab.runs.renames import present_config, present_key
-from rlhf_lab.runs.trackers.jsonl import leaves
 from rlhf_lab_analysis.sources.findings import Finding
 
 Number = int | float

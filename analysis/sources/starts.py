@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlhf_lab.runs.manifest import kernels_in
-from rlhf_lab.runs.precision import precision_in
+from rlhf_lab.runs.manifest import kernels_in, precision_in
 
 
 def kernels_of(manifest: Mapping[str, Any]) -> str:

@@ -77,7 +77,7 @@ def test_the_engine_measures_the_gradient_of_each_response_alone() -> None:
     batch = batch_of(trained, "online_dpo", 0)
     before = trained.weights(0).state
     found_B = trained.ratio_gradients(batch)
-    networks = trained._backend._networks
+    networks = trained._backend.networks
     for row in range(len(batch)):
         one = batch.rows(torch.tensor([row]))
         networks.zero_grad()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rlhf_lab_analysis
-from rlhf_lab.cli import analysis_command
+from rlhf_lab.cli import analysis
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.types.errors import UserError
 
@@ -55,6 +55,6 @@ def test_without_the_extra_it_names_it(name: str, monkeypatch: pytest.MonkeyPatc
     def missing(module: str) -> None:
         raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
 
-    monkeypatch.setattr(analysis_command, "import_module", missing)
+    monkeypatch.setattr(analysis, "import_module", missing)
     with pytest.raises(UserError, match=r"needs the package pandas: pip install 'rlhf-lab\[ana"):
         run_command(name, ["runs", "--out", "somewhere"])

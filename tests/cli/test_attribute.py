@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlhf_lab.cli import train
-from rlhf_lab.cli.attribute import COMMAND, run_forks
+from rlhf_lab.cli.attribute import ATTRIBUTE, run_forks
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -28,9 +28,7 @@ def test_forks_are_started_once_and_refusals_are_kept(
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_text(json.dumps({"state": "finished"}))
 
-    monkeypatch.setattr(
-        "rlhf_lab.cli.attribute.fork", SimpleNamespace(COMMAND=SimpleNamespace(run=run))
-    )
+    monkeypatch.setattr("rlhf_lab.cli.attribute.FORK", SimpleNamespace(run=run))
     factors = {"lag": ("mode=sync",), "correction": ("correction=other",), "rows 0 to 1": ("x=1",)}
     for _ in range(2):
         done, refused = run_forks(tmp_path / "a", tmp_path / "out", range(3, 5), factors)
@@ -65,9 +63,9 @@ def test_the_change_that_removes_a_collapse_is_found(
     cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parent = tmp_path / "run"
-    train.COMMAND.run([*COLLAPSING, f"output.cache={cache}", f"output.dir={parent}"])
+    train.TRAIN.run([*COLLAPSING, f"output.cache={cache}", f"output.dir={parent}"])
     words = [str(parent), "round=1..2", "--last", "1", "--rate", "0.01", "--metric", METRIC]
-    assert COMMAND.run(words, Console(quiet=False, is_terminal=False)) == 0
+    assert ATTRIBUTE.run(words, Console(quiet=False, is_terminal=False)) == 0
     shown = capsys.readouterr().out
     found = {line.partition("  ")[0]: line for line in shown.splitlines()}
     assert {"lag", "rate", "correction", "rows 0 to 3", "rows 4 to 7"} <= found.keys()
@@ -75,6 +73,6 @@ def test_the_change_that_removes_a_collapse_is_found(
     mean = sum(last(fork) - last(parent) for fork in forks) / 2
     assert "removes it" in found["rate"] and f" {mean:+.4g} " in found["rate"]
     before = {fork: (fork / "manifest.json").stat().st_mtime_ns for fork in forks}
-    COMMAND.run(words, Console(quiet=False, is_terminal=False))
+    ATTRIBUTE.run(words, Console(quiet=False, is_terminal=False))
     assert capsys.readouterr().out == shown
     assert before == {fork: (fork / "manifest.json").stat().st_mtime_ns for fork in forks}

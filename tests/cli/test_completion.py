@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.cli import completion_keys
-from rlhf_lab.cli.complete import candidates
-from rlhf_lab.cli.completion import SCRIPTS
+from rlhf_lab.cli import completion
+from rlhf_lab.cli.completion import SCRIPTS, candidates
 from rlhf_lab.cli.main import COMMANDS
 from tests.support.variants import variants
 
@@ -70,10 +69,10 @@ def test_the_last_word_is_completed(words: list[str], found: set[str]) -> None:
 
 
 def test_the_keys_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = completion_keys.known_keys()
+    first = completion.known_keys()
     assert len(list((tmp_path / "cache" / "rlhf_lab").iterdir())) == 1
-    monkeypatch.setattr(completion_keys, "rows_of_schema", None)
-    assert completion_keys.known_keys() == first
+    monkeypatch.setattr(completion, "rows_of_schema", None)
+    assert completion.known_keys() == first
 
 
 def test_a_home_that_cannot_be_written_to_does_not_matter(
@@ -81,7 +80,7 @@ def test_a_home_that_cannot_be_written_to_does_not_matter(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert [key for key in completion_keys.known_keys() if key.name == "seed"]
+    assert [key for key in completion.known_keys() if key.name == "seed"]
 
 
 def in_shell(words: list[str], path: Path) -> str:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.cli.run_tree import in_tree
-from rlhf_lab.cli.runs import COMMAND
+from rlhf_lab.cli.runs import RUNS, in_tree
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.child import birth
 from rlhf_lab.runs.run_directory import RunDirectory
@@ -123,7 +122,7 @@ def test_damaged_metrics_are_told_in_the_list(
     broken, cut = list_runs(tmp_path)
     assert "line 1: it is not JSON" in broken.problem
     assert (cut.rounds, cut.problem) == (1, "the last line of metrics.jsonl was cut")
-    COMMAND.run([str(tmp_path)], Console(quiet=False, is_terminal=False))
+    RUNS.run([str(tmp_path)], Console(quiet=False, is_terminal=False))
     assert "cut: the last line of metrics.jsonl was cut" in capsys.readouterr().out
 
 
@@ -132,7 +131,7 @@ def test_the_table_has_a_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixt
     row = {"step": 0, "reward/mean": 0.5, "kl/sampled_reference_k1": 3, "seconds/wall": 3660.0}
     write_rows(record.folder, "metrics.jsonl", json.dumps(row) + "\n")
     record.finish("finished")
-    assert COMMAND.run([str(tmp_path)], Console(quiet=False, is_terminal=False)) == 0
+    assert RUNS.run([str(tmp_path)], Console(quiet=False, is_terminal=False)) == 0
     line = capsys.readouterr().out.splitlines()[-1]
     facts = "run finished DAY TIME 1h01m train tldr_nano online_dpo async 3 1/8 0.500 3.000"
     day, time = line.split()[2:4]
@@ -141,15 +140,15 @@ def test_the_table_has_a_line_per_run(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_root_without_runs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert COMMAND.run([str(tmp_path)], Console(quiet=False, is_terminal=False)) == 0
+    assert RUNS.run([str(tmp_path)], Console(quiet=False, is_terminal=False)) == 0
     assert f"no runs in {tmp_path}" in capsys.readouterr().out
     with pytest.raises(UserError, match="is not a folder"):
-        COMMAND.run([str(tmp_path / "absent")], Console(quiet=True))
+        RUNS.run([str(tmp_path / "absent")], Console(quiet=True))
 
 
 def listing(*words: str, capsys: pytest.CaptureFixture[str], is_terminal: bool = False) -> str:
     capsys.readouterr()
-    assert COMMAND.run(list(words), Console(quiet=False, is_terminal=is_terminal)) == 0
+    assert RUNS.run(list(words), Console(quiet=False, is_terminal=is_terminal)) == 0
     return capsys.readouterr().out
 
 
@@ -247,13 +246,13 @@ def test_forks_stand_below_their_parents(
     facts = {**FACTS, "fork": fork_facts(first, 4, **changes)}
     fork = RunDirectory.create(tmp_path / "c", facts, "")
     RunDirectory.create(tmp_path / "d", {**FACTS, "fork": fork_facts(fork, 6)}, "")
-    assert COMMAND.run([str(tmp_path)]) == 0
+    assert RUNS.run([str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line[:5].rstrip() for line in lines[2:6]]
     assert names == ["a", "b", "└ c", "└─ d"]
     assert lines[4].rstrip().endswith("b at round 4: correction.name=split")
     assert lines[5].rstrip().endswith("c at round 6: no change")
-    assert COMMAND.run([str(tmp_path), "--json"]) == 0
+    assert RUNS.run([str(tmp_path), "--json"]) == 0
     found = {run["run"]: run["fork"] for run in json.loads(capsys.readouterr().out)["runs"]}
     assert found["a"] is None and found["c"]["changes"] == changes
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.cli.samples import Choice, sample_lines
-from rlhf_lab.cli.token_table import token_lines
+from rlhf_lab.cli.samples import SampleChoice, sample_lines, token_lines
 from rlhf_lab.runs.folder import MANIFEST, ROLLOUTS
 from rlhf_lab.types.errors import UserError
 from tests.support.examples import call
@@ -30,7 +29,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_the_last_samples_are_printed_within_the_width(run: Path) -> None:
-    lines = list(sample_lines(run, Choice(count=1), 60))
+    lines = list(sample_lines(run, SampleChoice(count=1), 60))
     assert lines[0].startswith("round 2, a, sample 1: reward 1, credit 0.5, version 1, lag 1")
     assert max(map(len, lines)) <= 60
     text = "\n".join(lines)
@@ -46,10 +45,10 @@ def test_one_round_is_printed(run: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_what_cannot_be_shown_is_refused(run: Path) -> None:
     with pytest.raises(UserError, match=r"--round 9: .* has samples of 0 to 2"):
-        list(sample_lines(run, Choice(round=9), 60))
+        list(sample_lines(run, SampleChoice(round=9), 60))
     (run / ROLLOUTS).unlink()
     with pytest.raises(UserError, match=r"unless tracker.samples=0"):
-        list(sample_lines(run, Choice(count=1), 60))
+        list(sample_lines(run, SampleChoice(count=1), 60))
 
 
 def test_samples_are_found_by_text_reward_and_length(
@@ -77,7 +76,7 @@ def test_samples_are_found_by_text_reward_and_length(
     assert "--first 0 shows nothing" in capsys.readouterr().err
 
 
-TURNS: list[dict[str, Any]] = [
+TURNS: list[Any] = [
     {"writer": "environment", "text": "hello", "token_texts": ["he", "llo"]},
     {
         **{"writer": "policy", "text": "ask", "token_texts": ["ask", "\x1b[1m"], "reward": 0.5},

@@ -84,7 +84,7 @@ Results = Mapping[str, tuple[int, list[str], str, str]]
 def examples() -> Iterator[str]:
     """Lines that compose the example of each help that is composed; those about a run need one."""
     for name, command in COMMANDS.items():
-        if command is sweep.COMMAND:
+        if command is sweep.SWEEP:
             flags = sweep.flags_of(shlex.split(command.example))[1:]  # without -m
             yield shlex.join(["train", "--cfg", "job", *flags])
         elif isinstance(command, HydraCommand):

@@ -8,7 +8,7 @@ import pytest
 
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.cli.sweep import flags_of
-from rlhf_lab.sweeps.shipped import questions, sweeps_folder
+from rlhf_lab.sweeps.options import questions, sweeps_folder
 from rlhf_lab.types.errors import UserError
 from tests.support.examples import call
 

@@ -12,8 +12,7 @@ from rlhf_lab.cli import sync
 from rlhf_lab.cli.sync import OFFLINE
 from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.identity import TrackedRun
-from rlhf_lab.runs.trackers.mirrors import open_mirrors
+from rlhf_lab.runs.trackers.mirrors import TrackedRun, open_mirrors
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.runs.trackers.wandb import FILES
 from rlhf_lab.types.errors import UserError
@@ -60,7 +59,7 @@ def write_no_file_of_wandb(folder: Path, state: str) -> None:
 
 
 def call(*arguments: str | Path) -> int:
-    return sync.COMMAND.run([str(argument) for argument in arguments], Console(quiet=False))
+    return sync.SYNC.run([str(argument) for argument in arguments], Console(quiet=False))
 
 
 # Three files by wandb itself, and two sendings by its own command.

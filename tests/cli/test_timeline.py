@@ -14,11 +14,9 @@ from xml.etree import ElementTree
 import pytest
 
 from rlhf_lab.cli import timeline
-from rlhf_lab.cli.timeline_page import html
-from rlhf_lab.cli.timeline_picture import figure
+from rlhf_lab.cli.timeline import figure, html
 from rlhf_lab.runs.timeline import LaneSpan, idle, idle_shares, lanes
-from rlhf_lab.runs.timeline_colours import SHADES, colour
-from rlhf_lab.runs.timeline_svg import tooltip
+from rlhf_lab.runs.timeline_svg import SHADES, colour, tooltip
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -153,7 +151,7 @@ def test_both_files_are_written_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write(tmp_path / "a $ru_n$", BACKGROUND)
-    assert timeline.COMMAND.run([str(folder)], Console(quiet=False, is_terminal=False)) == 0
+    assert timeline.TIMELINE.run([str(folder)], Console(quiet=False, is_terminal=False)) == 0
     said = capsys.readouterr().out.splitlines()
     assert said == [f"wrote {folder / name}" for name in ("timeline.html", "timeline.png")]
     assert (folder / "timeline.png").stat().st_size > 1000
@@ -166,7 +164,7 @@ def test_a_long_run_is_shown_from_its_middle_which_is_said(
 ) -> None:
     assert timeline.middle(long_run(33)) is None
     folder = write(tmp_path, long_run(40))
-    timeline.COMMAND.run([str(folder)], Console(quiet=False, is_terminal=False))
+    timeline.TIMELINE.run([str(folder)], Console(quiet=False, is_terminal=False))
     assert "shown: rounds 14 to 25 of 41, the middle of the run" in capsys.readouterr().out
     page = (folder / "timeline.html").read_text(encoding="utf-8")
     assert "rounds 14 to 25" in page
@@ -176,7 +174,7 @@ def test_a_long_run_is_shown_from_its_middle_which_is_said(
 
 def test_chosen_rounds_are_shown_with_what_others_did_meanwhile(tmp_path: Path) -> None:
     folder = write(tmp_path, long_run(4))
-    timeline.COMMAND.run([str(folder), "--rounds=1:2"], Console(quiet=True))
+    timeline.TIMELINE.run([str(folder), "--rounds=1:2"], Console(quiet=True))
     page = (folder / "timeline.html").read_text(encoding="utf-8")
     assert "shown: rounds 1 to 2 of 5;" in page
     assert sum(text.startswith("generate\nround 3") for text in titles(page)) == 1
@@ -188,19 +186,19 @@ def test_chosen_rounds_are_shown_with_what_others_did_meanwhile(tmp_path: Path) 
 )
 def test_wrong_arguments_are_answered_with_the_right_ones(arguments: list[str]) -> None:
     with pytest.raises(UserError, match=r"rlhf-lab timeline RUN \[--rounds A:B\]"):
-        timeline.COMMAND.run(arguments, Console(quiet=True))
+        timeline.TIMELINE.run(arguments, Console(quiet=True))
 
 
 @pytest.mark.parametrize("text", ["", "3", "a:b", "5:2", "-1:2", "1:2:3"])
 def test_wrong_rounds_are_refused(text: str) -> None:
     with pytest.raises(UserError, match="--rounds 8:15"):
-        timeline.COMMAND.run(["RUN", f"--rounds={text}"], Console(quiet=True))
+        timeline.TIMELINE.run(["RUN", f"--rounds={text}"], Console(quiet=True))
 
 
 def test_rounds_that_the_run_has_not_are_refused(tmp_path: Path) -> None:
     write(tmp_path, BACKGROUND)
     with pytest.raises(UserError, match="choose within 0:1"):
-        timeline.COMMAND.run(["--rounds", "2:9", str(tmp_path)], Console(quiet=True))
+        timeline.TIMELINE.run(["--rounds", "2:9", str(tmp_path)], Console(quiet=True))
 
 
 def test_a_folder_without_spans_is_refused(tmp_path: Path) -> None:

@@ -16,15 +16,14 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.cli.watch import COMMAND
-from rlhf_lab.cli.watch_server import MOST_POINTS, PAGE, Server, curves, server_of
-from rlhf_lab.cli.watch_source import open_source
+from rlhf_lab.cli.watch import WATCH, open_source
+from rlhf_lab.cli.watch_server import MOST_POINTS, PAGE, PageServer, curves, server_of
 from rlhf_lab.runs import forkserver
+from rlhf_lab.runs.jsonl import JsonlTracker
+from rlhf_lab.runs.live.files import RowFile
 from rlhf_lab.runs.live.progress import Progress, write_progress
-from rlhf_lab.runs.live.rows import RowFile
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.jsonl import JsonlTracker
 from rlhf_lab.types.errors import UserError
 from tests.support import browser
 from tests.support.live_runs import round_row, write_rounds, write_run
@@ -33,7 +32,7 @@ QUIET = Console(quiet=True)
 
 
 def run(*arguments: object) -> int:
-    return COMMAND.run([str(argument) for argument in arguments], QUIET)
+    return WATCH.run([str(argument) for argument in arguments], QUIET)
 
 
 def write_sweep(folder: Path, *jobs: str) -> Path:
@@ -181,7 +180,7 @@ def test_a_damaged_sweep_record_is_refused(tmp_path: Path) -> None:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Server]:
+def serving(folder: Path) -> Iterator[PageServer]:
     with server_of(open_source(folder), 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -192,7 +191,9 @@ def serving(folder: Path) -> Iterator[Server]:
             thread.join()
 
 
-def ask(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, bytes]:
+def ask(
+    server: PageServer, path: str, method: str = "GET", **headers: str
+) -> tuple[int, Any, bytes]:
     """Status, headers and body of an answer, through a socket."""
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
     try:
@@ -317,8 +318,8 @@ def test_the_script_of_the_page_names_only_what_the_state_has(tmp_path: Path) ->
 def test_watching_loads_no_torch(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", rounds=2)
     program = (
-        "import sys; from rlhf_lab.cli.watch import COMMAND, open_source\n"
-        f"COMMAND.run([{str(folder)!r}, '--once'])\n"
+        "import sys; from rlhf_lab.cli.watch import WATCH, open_source\n"
+        f"WATCH.run([{str(folder)!r}, '--once'])\n"
         "import rlhf_lab.cli.watch_server\n"
         "print(sorted({'torch', 'transformers', 'hydra'} & sys.modules.keys()))"
     )

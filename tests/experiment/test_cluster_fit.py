@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from rlhf_lab.cli import cluster, plan
+from rlhf_lab.cli import plan
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.layout import parsed
 from rlhf_lab.experiment.planning.cluster_fit import Fit, decoding, distance, fitted
@@ -21,8 +21,7 @@ from rlhf_lab.experiment.planning.layouts.seconds import generation
 from rlhf_lab.experiment.planning.layouts.shapes import published
 from rlhf_lab.experiment.planning.layouts.workload import Workload
 from rlhf_lab.experiment.planning.timing import read_before_steps
-from rlhf_lab.rollout.cluster.choices import TakeOrder
-from rlhf_lab.rollout.cluster.options import ClusterOptions
+from rlhf_lab.rollout.cluster.options import ClusterOptions, TakeOrder
 from rlhf_lab.rollout.cluster.simulate import Work, simulate, virtual_mode
 from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.jsonl import read_rows
@@ -82,7 +81,7 @@ def test_a_run_beside_its_generators_is_fitted(
     train: Train, tmp_path: Path, processes: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = train("mode=free", "run.updates=6", "mode.executor=thread")
-    assert cluster.COMMAND.run(["fit", str(run), "--out", str(tmp_path / "mine.yaml")]) == 0
+    assert plan.CLUSTER.run(["fit", str(run), "--out", str(tmp_path / "mine.yaml")]) == 0
     shown = capsys.readouterr().out
     assert "predicted (virtual)" in shown and "virtual s" in shown
     text = (tmp_path / "mine.yaml").read_text(encoding="utf-8")
@@ -147,7 +146,7 @@ def test_a_planned_layout_is_a_cluster_to_choose(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "conf" / "mine.yaml"
-    plan.COMMAND.run(
+    plan.PLAN.run(
         [
             *PLANNED,
             "mode=async",
@@ -168,5 +167,5 @@ def test_a_planned_layout_is_a_cluster_to_choose(
 def test_a_plan_without_generators_of_their_own_is_no_cluster(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     with pytest.raises(UserError, match="generators on devices of their own"):
-        plan.COMMAND.run([*PLANNED, "layout=1x8:8+0", "--cluster", str(file)])
+        plan.PLAN.run([*PLANNED, "layout=1x8:8+0", "--cluster", str(file)])
     assert not file.exists()

@@ -14,12 +14,12 @@ from omegaconf import OmegaConf
 
 from rlhf_lab.cli import launch
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.layout import parsed
 from rlhf_lab.experiment.planning.layouts.errors import choice_of
 from rlhf_lab.experiment.planning.layouts.gpus import GPUS
 from rlhf_lab.experiment.planning.layouts.search import planned
 from rlhf_lab.experiment.planning.layouts.workload import workload_of
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.runs.trackers.console import Console
 from tests.support.composed import composed
 
@@ -48,7 +48,9 @@ def test_an_experiment_composes_for_its_layout(name: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     config = typed(composed(f"experiment={name}"))
     check(config, here=False)
-    _, overrides = launch.read([word for word in command_of(name) if word[0] != "-"])
+    _, overrides = launch.layout_and_overrides(
+        [word for word in command_of(name) if word[0] != "-"]
+    )
     assert overrides == [f"experiment={name}"]
     assert config.engine.dtype == "bfloat16"
 
@@ -120,6 +122,6 @@ def test_its_launch_line_prints_commands_that_are_not_refused(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     words = [word for word in command_of(name) if word not in ("--run", "--slurm")]
-    assert launch.COMMAND.run([*words, "--slurm"], Console(quiet=True)) == 0
+    assert launch.LAUNCH.run([*words, "--slurm"], Console(quiet=True)) == 0
     printed = capsys.readouterr().out
     assert printed.count(" serve ") == parsed(words[0].removeprefix("layout=")).generators

@@ -15,7 +15,7 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlhf_lab.cli.export import COMMAND, read
+from rlhf_lab.cli.export import EXPORT, run_folder_and_version
 from rlhf_lab.experiment.model_card import base_model, card, citation, front_matter, training
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
@@ -283,16 +283,16 @@ def test_the_papers_of_algorithm_and_correction_are_cited(make_config: MakeConfi
 
 
 def test_arguments_of_export() -> None:
-    assert read(["a"]) == (Path("a"), None, None)
-    assert read(["a", "b", "version=12"]) == (Path("a"), Path("b"), 12)
+    assert run_folder_and_version(["a"]) == (Path("a"), None, None)
+    assert run_folder_and_version(["a", "b", "version=12"]) == (Path("a"), Path("b"), 12)
     for wrong in (["a", "version=-1"], ["a", "version=x"], ["a", "seed=1"]):
         with pytest.raises(UserError, match="is no option of export: rlhf-lab export RUN"):
-            read(wrong)
+            run_folder_and_version(wrong)
     for wrong in ([], ["a", "b", "c"]):
         with pytest.raises(UserError, match=rf"{len(wrong)} folders are named"):
-            read(wrong)
+            run_folder_and_version(wrong)
     with pytest.raises(UserError, match="-m: rlhf-lab export RUN"):
-        COMMAND.run(["a", "-m"])
+        EXPORT.run(["a", "-m"])
 
 
 def test_a_kept_version_answers_what_is_typed(

@@ -14,8 +14,8 @@ import yaml
 
 from rlhf_lab.experiment.harness import run_harness, scores_of, task_manager
 from rlhf_lab.experiment.model_card import card
-from rlhf_lab.runs.harness_results import read_harness
 from rlhf_lab.runs.reading import Unreadable
+from rlhf_lab.runs.schema import read_harness
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig

@@ -19,7 +19,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from rlhf_lab.cli.plan import COMMAND
+from rlhf_lab.cli.plan import PLAN
 from rlhf_lab.experiment.layout import Layout, parsed
 from rlhf_lab.experiment.planning.layouts import memory, seconds
 from rlhf_lab.experiment.planning.layouts.choice import Choice
@@ -290,7 +290,7 @@ def test_observations_are_read_and_not_decoded(make_config: MakeConfig) -> None:
 
 
 def plan(*arguments: str) -> int:
-    return COMMAND.run(list(arguments))
+    return PLAN.run(list(arguments))
 
 
 def test_the_command_prints_layouts_and_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.cli.plan import COMMAND
+from rlhf_lab.cli.plan import PLAN
 from rlhf_lab.experiment.planning import changes, planner, steady_state
 from rlhf_lab.experiment.planning.changes import changed
 from rlhf_lab.experiment.planning.planner import Prediction, predict
@@ -216,7 +216,7 @@ def test_a_grid_has_a_line_per_combination(
 ) -> None:
     folder = write(tmp_path / "run", sync_rows())
     arguments = [str(folder), "run.passes=1,2", "mode=sync,async"]
-    assert COMMAND.run(arguments, Console(quiet=False, is_terminal=False)) == 0
+    assert PLAN.run(arguments, Console(quiet=False, is_terminal=False)) == 0
     title, head, *lines, overlap, heads, cells, apart, here = capsys.readouterr().out.splitlines()
     assert title == f"plan from {folder}"
     assert [line.split("  ")[0] for line in lines] == [
@@ -242,7 +242,7 @@ def test_an_unfinished_run_says_how_far_it_came_and_gets_no_advice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, sync_rows(3))
-    COMMAND.run([str(tmp_path)], Console(quiet=False, is_terminal=False))
+    PLAN.run([str(tmp_path)], Console(quiet=False, is_terminal=False))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
     assert lines[2].split() == "measured 3 of 4 34.0s - -".split()
@@ -271,14 +271,14 @@ def test_an_unfinished_run_says_how_far_it_came_and_gets_no_advice(
 def test_what_cannot_be_planned_is_refused(tmp_path: Path, argument: str, says: str) -> None:
     folder = write(tmp_path, sync_rows())
     with pytest.raises(UserError, match=says):
-        COMMAND.run([str(folder), *argument.split()], QUIET)
+        PLAN.run([str(folder), *argument.split()], QUIET)
 
 
 def test_a_run_without_a_timeline_or_settings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs --gpu"):
-        COMMAND.run(["mode=async"], QUIET)
+        PLAN.run(["mode=async"], QUIET)
     with pytest.raises(UserError, match=r"has no manifest\.json"):
-        COMMAND.run([str(tmp_path)], QUIET)
+        PLAN.run([str(tmp_path)], QUIET)
     write(tmp_path, [])
     with pytest.raises(UserError, match=r"timeline\.jsonl is empty: train again"):
         measured(tmp_path)

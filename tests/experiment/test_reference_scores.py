@@ -11,7 +11,7 @@ import pytest
 
 from rlhf_lab.experiment.reference_scores import STAGE, KnownReferences, with_known_references
 from rlhf_lab.rewards.model_options import ModelReward
-from rlhf_lab.runs.atomic_folder import ENTRY
+from rlhf_lab.runs.disk import ENTRY
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.reward import Reward

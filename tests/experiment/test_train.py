@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.cli.pipeline import run_pipeline
+from rlhf_lab.cli.train import start_pipeline
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models import causal_lm, reward_model
@@ -31,7 +31,7 @@ def test_a_pipeline_loads_its_policy_once_before_and_once_after_training(
             return true(kind, *rest, **options)
 
         monkeypatch.setattr(module, "load_weights_of", counted)
-    run_pipeline(config, Console(quiet=True), FACTS)
+    start_pipeline(config, Console(quiet=True), FACTS)
     # Labels, reward model and training share the first; the saved policy and evaluation, the other.
     assert loaded.count("AutoModelForCausalLM") == 2
     # The scorer of the rollouts, and that of the evaluation.

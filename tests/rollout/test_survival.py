@@ -18,18 +18,17 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.cli.endings import INTERRUPTED, REQUEUE
+from rlhf_lab.cli.exit_codes import INTERRUPTED, REQUEUE
 from rlhf_lab.experiment import build, build_rollout, lifecycle
 from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.background import ProcessExecutor
 from rlhf_lab.rollout.chunk_states import QueuedChunk
-from rlhf_lab.rollout.failures import FailurePolicy, GeneratorFailure
-from rlhf_lab.rollout.mode_choices import OnFailure
-from rlhf_lab.rollout.process import GeneratorProcess
+from rlhf_lab.rollout.mode import OnFailure
+from rlhf_lab.rollout.process import FailurePolicy, GeneratorFailure, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.runs import atomic_folder, forkserver, memory
+from rlhf_lab.runs import disk, forkserver, memory
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.summaries import list_runs
 from rlhf_lab.runs.trackers.console import Console
@@ -139,7 +138,7 @@ def test_a_run_killed_at_every_point_ends_as_one_that_never_was(
     assert exact_rows(killed / "evals.jsonl") == exact_rows(whole / "evals.jsonl")
     walls = [row["seconds/wall"] for row in read_rows(killed / "metrics.jsonl")]
     assert walls == sorted(walls)
-    assert not list((killed / "checkpoints").glob(f"{atomic_folder.DRAFT}*"))
+    assert not list((killed / "checkpoints").glob(f"{disk.DRAFT}*"))
 
 
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
@@ -489,7 +488,7 @@ def test_a_generators_memory_counts_as_a_childs(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("how", ["hang", "stop"])
 def test_a_hung_generator_is_told_and_ended(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Long enough to get to work, and to write down a stack, on a busy machine.
-    monkeypatch.setattr("rlhf_lab.rollout.stack_file.ANSWER_SECONDS", 1.5)
+    monkeypatch.setattr("rlhf_lab.rollout.generator_main.StackFile.answer_seconds", 1.5)
     with generators(hang_seconds=4.0) as (executor, said):
         future = executor.submit(weights(0), demand(0, "hang" if how == "hang" else "slow"))
         if how == "stop":

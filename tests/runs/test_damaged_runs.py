@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.cli import report, runs, timeline
+from rlhf_lab.cli import analysis, runs, timeline
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.experiment.evaluate import saved_weights
 from rlhf_lab.experiment.outputs import refuse_occupied
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.recorded_schedule import read_schedule
-from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.jsonl import read_rows, write_rows
+from rlhf_lab.runs.row_digests import extent_of
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.saved_tensors import read_tensors
 from rlhf_lab.runs.summaries import list_runs
@@ -66,9 +66,9 @@ def set_key(path: Path, key: str, value: Any) -> None:
 
 def read_all(sweep: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """What `runs`, tables and a report make of the sweep: each shows the other run."""
-    assert runs.COMMAND.run([str(sweep)], CONSOLE) == 0
+    assert runs.RUNS.run([str(sweep)], CONSOLE) == 0
     assert tables.main([str(sweep)]) == 0
-    assert report.COMMAND.run([str(sweep), "--out", str(sweep / "page.html")], CONSOLE) == 0
+    assert analysis.REPORT.run([str(sweep), "--out", str(sweep / "page.html")], CONSOLE) == 0
     out, err = capsys.readouterr()
     assert "Traceback" not in out + err and "seed=2" in out
     assert "seed=2" in (sweep / "page.html").read_text()

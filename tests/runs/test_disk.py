@@ -25,8 +25,15 @@ from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.rewards.judge.calls import JudgeCache
 from rlhf_lab.runs import disk
-from rlhf_lab.runs.atomic_folder import atomic_folder
-from rlhf_lab.runs.disk import disk_error, disk_error_text, follow_umask, save_file, umask, writing
+from rlhf_lab.runs.disk import (
+    atomic_folder,
+    disk_error,
+    disk_error_text,
+    follow_umask,
+    save_file,
+    umask,
+    writing,
+)
 from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.override_text import quoted

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 import rich.console
 
-from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.fitted_table import elided, fitted_table
+from rlhf_lab.runs.trackers.console import Console, elided, fitted_table
 
 NAME = "arithmetic-online_dpo-token_is-async-nano_s-N4-seed12-20261123-00"
 HEADS = ("run", "state", "rounds", "reward", "gold win-rate % [95%]", "wall", "seeds", "note")

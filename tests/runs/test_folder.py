@@ -13,7 +13,7 @@ import pytest
 
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import provenance
-from rlhf_lab.runs.atomic_folder import file_digest
+from rlhf_lab.runs.disk import file_digest
 from rlhf_lab.runs.run_directory import End, RunDirectory
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.types.errors import UserError

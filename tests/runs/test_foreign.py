@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.experiment import lifecycle
-from rlhf_lab.rewards.function import FunctionReward, require_function
+from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.worker_child import EachSample
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.foreign.arguments import copied
-from rlhf_lab.runs.foreign.boundary import ForeignFailure, no_quiet_end
+from rlhf_lab.runs.foreign import ForeignFailure, copied, no_quiet_end
 from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.signals import listening
 from rlhf_lab.runs.summaries import list_runs
@@ -148,7 +147,7 @@ def test_a_module_that_does_so_when_it_is_loaded_is_refused(
     (tmp_path / f"{name}.py").write_text(f"{text}\ndef reward(*_, **__): return 1.0\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=rf"reward\.path={name}.*{complaint}"):
-        require_function("reward", FunctionReward(path=f"{name}.reward"))
+        FunctionReward(path=f"{name}.reward").require_usable("reward")
     sys.modules.pop(name, None)
 
 

@@ -12,13 +12,12 @@ import pytest
 import rich.console
 
 from rlhf_lab.runs.jsonl import write_rows
-from rlhf_lab.runs.live import lines, texts
+from rlhf_lab.runs.live import lines
 from rlhf_lab.runs.live.display import RunDisplay
+from rlhf_lab.runs.live.files import RowFile, Scores
 from rlhf_lab.runs.live.lines import run_line
 from rlhf_lab.runs.live.panels import render
 from rlhf_lab.runs.live.progress import PROGRESS, Activity, Progress, read_progress, write_progress
-from rlhf_lab.runs.live.rows import RowFile
-from rlhf_lab.runs.live.scores import Scores
 from rlhf_lab.runs.live.state import LiveState, RunFollower, view_of
 from rlhf_lab.runs.trackers.console import Console
 from tests.support.live_runs import round_row, write_rounds, write_run
@@ -190,7 +189,7 @@ def test_of_a_very_long_file_the_end_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_run(tmp_path / "run", rounds=40, total=100)
-    monkeypatch.setattr("rlhf_lab.runs.live.rows.MOST_BYTES", 5000)
+    monkeypatch.setattr("rlhf_lab.runs.live.files.MOST_BYTES", 5000)
     follower = RunFollower(folder)
     steps = [row.step for row in follower.rows]
     assert steps == list(range(steps[0], 40)) and 0 < steps[0] < 38
@@ -270,19 +269,19 @@ def test_progress_travels_through_its_file(tmp_path: Path) -> None:
 
 
 def test_sparklines_are_worked_by_hand() -> None:
-    assert texts.sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
-    assert texts.sparkline([0, 0, 7, 7], 2) == "▁█"
-    assert texts.sparkline([3, 3], 8) == "▄▄"
-    assert texts.sparkline([], 8) == ""
-    assert texts.sparkline([0, 7], 8, texts.ASCII_BARS) == "_#"
+    assert lines.sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
+    assert lines.sparkline([0, 0, 7, 7], 2) == "▁█"
+    assert lines.sparkline([3, 3], 8) == "▄▄"
+    assert lines.sparkline([], 8) == ""
+    assert lines.sparkline([0, 7], 8, lines.ASCII_BARS) == "_#"
 
 
 def test_histograms_are_worked_by_hand() -> None:
     # The largest count is a full bar; a count that is not 0 can be seen.
-    assert texts.histogram_text({4: 16, 5: 8, 7: 1}) == "4 █▅▁▂ 7"
-    assert texts.histogram_text({1: 64}) == ""
-    assert texts.histogram_text({}) == ""
-    many = texts.histogram_text({lag: 1 for lag in range(32)})
+    assert lines.histogram_text({4: 16, 5: 8, 7: 1}) == "4 █▅▁▂ 7"
+    assert lines.histogram_text({1: 64}) == ""
+    assert lines.histogram_text({}) == ""
+    many = lines.histogram_text({lag: 1 for lag in range(32)})
     assert many == "0 " + "█" * 16 + " 31"
 
 
@@ -290,19 +289,19 @@ def test_histograms_are_worked_by_hand() -> None:
     ("value", "text"), [(873, "873"), (9999, "9999"), (12340, "12.3k"), (4.56e6, "4.56M")]
 )
 def test_counts_are_short(value: float, text: str) -> None:
-    assert texts.count_text(value) == text
+    assert lines.count_text(value) == text
 
 
 @pytest.mark.parametrize(("name", "bars"), [("utf-8", "▁"), ("ascii", "_"), (None, "_")])
 def test_a_terminal_without_utf8_gets_other_bars(name: str | None, bars: str) -> None:
-    assert texts.bars_for(name)[0] == bars
+    assert lines.bars_for(name)[0] == bars
 
 
 # --- panels -------------------------------------------------------------------------------------
 
 
 def drawn(
-    folder: Path, width: int, bars: str = texts.BARS, follower: RunFollower | None = None
+    folder: Path, width: int, bars: str = lines.BARS, follower: RunFollower | None = None
 ) -> list[str]:
     screen = io.StringIO()
     follower = follower or RunFollower(folder)
@@ -332,7 +331,7 @@ def test_panels_fit_the_screen_and_fold_no_number(tmp_path: Path, width: int) ->
 
 
 def test_panels_need_no_utf8(tmp_path: Path) -> None:
-    text = "\n".join(drawn(write_run(tmp_path / "run", rounds=12), 80, texts.ASCII_BARS))
+    text = "\n".join(drawn(write_run(tmp_path / "run", rounds=12), 80, lines.ASCII_BARS))
     assert "2 #= 3" in text
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from rlhf_lab.runs.folder import ROLLOUTS
 from rlhf_lab.runs.reading import Unreadable
-from rlhf_lab.runs.rollouts import RolloutSample, chosen, read_rollouts
+from rlhf_lab.runs.rollouts import chosen, read_rollouts
+from rlhf_lab.runs.schema import RolloutSample, Written
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
 KEPT = RolloutSample(
@@ -51,7 +52,7 @@ def test_kept_samples_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_samples_that_no_version_of_the_run_wrote_are_read(tmp_path: Path) -> None:
     """As are those of rounds with a share of fixed samples, mode=offline_share."""
-    turn = {"writer": "policy", "text": "4", "token_texts": ["4"], "logps": [None], "version": -1}
+    turn = Written(writer="policy", text="4", token_texts=["4"], logps=[None], version=-1)
     fixed = replace(KEPT, version=-1, newest_version=-1, turns=[turn])
     (tmp_path / ROLLOUTS).write_text(json.dumps(fixed.row()) + "\n")
     assert read_rollouts(tmp_path) == [fixed]

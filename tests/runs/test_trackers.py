@@ -13,14 +13,12 @@ import pytest
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.runs import folder as runs
-from rlhf_lab.runs.trackers.identity import TrackedRun
-from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker
-from rlhf_lab.runs.trackers.mirrors import Mirror, ShowsSamples, open_mirrors
-from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
+from rlhf_lab.runs.jsonl import JsonlFile, JsonlTracker
+from rlhf_lab.runs.trackers.mirrors import Mirror, TrackedRun, open_mirrors
+from rlhf_lab.runs.trackers.options import Tracker, TrackerOptions, WandbMode
 from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Tracker
 from tests.conftest import MakeConfig
 from tests.support.fuzz_runs import sampled_at
 
@@ -59,11 +57,11 @@ def test_a_number_that_is_none_stops_the_run_by_its_name(
     assert runs.metrics(tmp_path) == []
 
 
-def opened(options: TrackerOptions, folder: Path, config: dict[str, object]) -> list[Tracker]:
+def opened(options: TrackerOptions, folder: Path, config: dict[str, object]) -> list[Mirror]:
     return open_mirrors(options, TrackedRun(folder, config, "r1"), start=0, warn=print)
 
 
-class Broken:
+class Broken(Tracker):
     """A tracker whose server is gone."""
 
     def log(self, metrics: Metrics, step: int) -> None:
@@ -84,7 +82,7 @@ def test_a_mirror_that_fails_is_told_once_and_the_run_goes_on() -> None:
 
 
 def test_a_mirror_skips_what_it_has_from_before_the_run_was_resumed() -> None:
-    class Steps:
+    class Steps(Tracker):
         def __init__(self) -> None:
             self.seen: list[int] = []
 
@@ -155,7 +153,6 @@ def test_tensorboard_without_a_ledger_counts_in_steps(tmp_path: Path) -> None:
 
 def test_tensorboard_shows_samples_as_they_are(tmp_path: Path) -> None:
     (tracker,) = opened(TrackerOptions(tensorboard=True), tmp_path, {})
-    assert isinstance(tracker, ShowsSamples)
     tracker.log_samples([replace(sampled_at(3), response="**b**\n<i>")])
     tracker.close()
     (event,) = events_of(tmp_path / "tensorboard").Tensors("sample/texts/text_summary")

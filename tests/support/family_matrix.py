@@ -27,8 +27,7 @@ from rlhf_lab.models.forward import token_rows
 from rlhf_lab.models.last_token_forward import last_column_stack, response_logps
 from rlhf_lab.models.loading import require_padded_rows
 from rlhf_lab.models.quiet import first_line, quiet_transformers
-from rlhf_lab.rollout.generators.decoders import Decoder, decoder_of
-from rlhf_lab.rollout.generators.idle_rows import require_idle_rows
+from rlhf_lab.rollout.generators.decoders import Decoder, decoder_of, require_idle_rows
 from rlhf_lab.rollout.generators.options import Decode
 from rlhf_lab.rollout.generators.plain import PlainDecoder, RereadingDecoder
 from rlhf_lab.training.engines.policy_with_values import (

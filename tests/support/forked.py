@@ -19,18 +19,18 @@ from multiprocessing import active_children, current_process, parent_process
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.cli import endings, main
+from rlhf_lab.cli import exit_codes, main
 from rlhf_lab.experiment import build_rollout, lifecycle
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.runs import atomic_folder
+from rlhf_lab.runs import disk
+from rlhf_lab.runs.jsonl import JsonlTracker
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.jsonl import JsonlTracker
 from rlhf_lab.training import checkpoint_files
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.types.errors import StopRequested
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -67,9 +67,9 @@ def train(config: Config, facts: Mapping[str, Any], moment: Moment | None = None
     try:
         lifecycle.train(config, Console(quiet=True), facts)
     except StopRequested:
-        sys.exit(endings.REQUEUE)
+        sys.exit(exit_codes.REQUEUE)
     except KeyboardInterrupt:
-        sys.exit(endings.INTERRUPTED)
+        sys.exit(exit_codes.INTERRUPTED)
     except BaseException:
         traceback.print_exc()
         sys.exit(1)
@@ -133,7 +133,7 @@ class Watch:
             self._before(lifecycle, saves, lambda *a: self.reached("policy"))
         self._before(lifecycle, "evaluate_run", lambda *a: self.reached("evaluate"))
         self._after(checkpoint_files, "write_version", lambda *a: self.reached("file saved"))
-        self._after(atomic_folder, "flush", self._flushed)
+        self._after(disk, "flush", self._flushed)
         self.look_at_worker()
         watched = functools.partial(watched_worker, self._moment)
         build_rollout.build_worker = build_rollout.build_alone = watched
@@ -164,7 +164,7 @@ class Watch:
         self.reached("half a row")
 
     def _flushed(self, path: Path) -> None:
-        if path.name == atomic_folder.ENTRY:
+        if path.name == disk.ENTRY:
             self.reached("before the seal")
         elif path.name == "checkpoints":
             self.reached("sealed")
@@ -253,7 +253,7 @@ def demand(number: int, what: str) -> Chunk:
     return Chunk(number, 0, (Prompt(number, (1, 2), Example(what, "a", "b")),), 1)
 
 
-class Obedient:
+class Obedient(Generator):
     """Writes the weights' sum; or does what the prompt says."""
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:

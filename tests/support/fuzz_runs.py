@@ -13,27 +13,27 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from rlhf_lab.cli import runs, timeline, timeline_page
+from rlhf_lab.cli import runs, timeline
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
-from rlhf_lab.cli.samples import Choice, sample_lines
+from rlhf_lab.cli.samples import SampleChoice, sample_lines
 from rlhf_lab.cli.sync import outboxes
-from rlhf_lab.experiment.config import Config, typed
+from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.evaluate import saved_weights
 from rlhf_lab.experiment.export import versions
 from rlhf_lab.experiment.model_card import card
 from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.experiment.planning import planner
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.runs.folder import ROLLOUTS
-from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.runs.run_directory import RunDirectory
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.runs.summaries import list_runs
+from rlhf_lab.runs.timeline import read_virtual_spans
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.evaluations import sent_digests
-from rlhf_lab.runs.virtual_timeline import read_virtual_spans
-from rlhf_lab.sweeps.job import Job
-from rlhf_lab.sweeps.job_table import JobTable
+from rlhf_lab.runs.trackers.mirrors import sent_digests
+from rlhf_lab.sweeps.job import Job, JobTable
 from rlhf_lab.sweeps.search.runs import usage_of
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
@@ -188,7 +188,7 @@ def listed(folder: Path) -> None:
     """`rlhf-lab runs`: the good run is there, whatever became of the other."""
     states = {run.name: run.state for run in list_runs(folder)}
     assert states["seed=2"] == "finished", states
-    runs.COMMAND.run([str(folder)], SILENT)
+    runs.RUNS.run([str(folder)], SILENT)
 
 
 def tabled(folder: Path) -> None:
@@ -224,12 +224,12 @@ def watched(folder: Path) -> None:
 
 def drawn(folder: Path) -> None:
     found = timeline.drawable_spans(folder)
-    timeline_page.html(found, timeline.heading("run", found))
+    timeline.html(found, timeline.heading("run", found))
     read_virtual_spans(folder)
 
 
 def sampled(folder: Path) -> None:
-    list(sample_lines(folder, Choice(count=2), 60))
+    list(sample_lines(folder, SampleChoice(count=2), 60))
 
 
 def planned(folder: Path) -> None:

@@ -9,11 +9,11 @@ from rlhf_lab.experiment.labelled_pairs import read_pairs
 from rlhf_lab.experiment.make_models import STRENGTH
 from rlhf_lab.experiment.prepare import METRICS
 from rlhf_lab.rewards.judge.calls import JudgeCache
-from rlhf_lab.runs.atomic_folder import atomic_folder
+from rlhf_lab.runs.disk import atomic_folder
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
 from rlhf_lab.sweeps.search.space import parse_space
-from rlhf_lab.sweeps.search.study_file import open_study
+from rlhf_lab.sweeps.search.study import open_study
 from rlhf_lab.training.stages.cache import verify
 from rlhf_lab.training.stages.reward_model import Bin, read_calibration, write_calibration
 from tests.support.fuzz import Case

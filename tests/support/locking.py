@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rlhf_lab.runs.run_lock import run_lock
+from rlhf_lab.runs.run_directory import run_lock
 from rlhf_lab.types.errors import UserError
 
 # Seconds, where other tests have the machine too.

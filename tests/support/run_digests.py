@@ -1,5 +1,5 @@
-"""Digests of short runs, every algorithm in every kind of mode: `make digests` before a change that
-must not change results, and after it.
+"""Digests of short runs, every algorithm in every kind of mode, before and after a change that must
+not change results: `python -m tests.support.run_digests FILE`.
 
 A digest covers all metrics that no clock measures, and the last weights. Digests depend on the
 processor and on the versions of the libraries, so the table is written and compared on one machine.
@@ -19,9 +19,10 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.config_schema import register
-from rlhf_lab.experiment.registry import classes, conf_folder
+from rlhf_lab.experiment.groups import conf_folder
+from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.runs.trackers.console import Console
 from tests.support.examples import FACTS
 from tests.support.survival import outcome

@@ -10,10 +10,8 @@ from hydra._internal.utils import create_config_search_path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.grid import grid_of
-from rlhf_lab.sweeps.grid_checks import check_choices, check_growth, sizes
-from rlhf_lab.sweeps.options import SweeperOptions
-from rlhf_lab.sweeps.shipped import sweeps_folder
+from rlhf_lab.sweeps.grid import check_choices, check_growth, grid_of, sizes
+from rlhf_lab.sweeps.options import SweeperOptions, sweeps_folder
 from rlhf_lab.types.errors import UserError
 
 LADDER = {"tuned": "ppo,online_dpo", "run.updates_per_round": "1,16", "seed": "1"}

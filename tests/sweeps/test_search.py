@@ -16,11 +16,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from rlhf_lab.runs.locks import locked
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.search.options import Direction, Sampler, SearchOptions, Source
-from rlhf_lab.sweeps.search.result import SearchResult
+from rlhf_lab.sweeps.search.report import SearchResult
 from rlhf_lab.sweeps.search.search import DATABASE, LOCK, Search
 from rlhf_lab.sweeps.search.space import parse_space
-from rlhf_lab.sweeps.search.study import Study
-from rlhf_lab.sweeps.search.study_file import open_study
+from rlhf_lab.sweeps.search.study import Study, open_study
 from rlhf_lab.types.errors import StopRequested, UserError
 from tests.support.fake_runs import ROUNDS, FakeRuns, Worth, trials_of
 

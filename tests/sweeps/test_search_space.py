@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from rlhf_lab.sweeps.search.halving import Halving, rank_trials
-from rlhf_lab.sweeps.search.mean_interval import mean_interval, quantile
+from rlhf_lab.sweeps.search.final_test import mean_interval
 from rlhf_lab.sweeps.search.options import Direction, SearchOptions, Source
 from rlhf_lab.sweeps.search.space import Dimension, grid, parse_space, to_overrides
+from rlhf_lab.sweeps.search.tuning import Halving, rank_trials
 from rlhf_lab.types.errors import UserError
 
 PARSER = OverridesParser.create()
@@ -131,22 +132,16 @@ def test_the_best_are_taken_in_order_and_ties_go_to_the_first() -> None:
     assert rank_trials({}, 2, Direction.maximize) == []
 
 
-# From printed tables of Student's distribution.
+# From printed tables of Student's distribution, 95%.
 @pytest.mark.parametrize(
-    ("share", "degrees", "t"),
-    [
-        (0.95, 1, 12.7062),
-        (0.95, 2, 4.3027),
-        (0.95, 3, 3.1824),
-        (0.95, 4, 2.7764),
-        (0.95, 9, 2.2622),
-        (0.95, 30, 2.0423),
-        (0.90, 4, 2.1318),
-        (0.99, 7, 3.4995),
-    ],
+    ("degrees", "t"),
+    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (30, 2.0423)],
 )
-def test_students_quantiles(share: float, degrees: int, t: float) -> None:
-    assert quantile(share, degrees) == pytest.approx(t, abs=5e-5)
+def test_students_quantiles(degrees: int, t: float) -> None:
+    values = [float(number) for number in range(degrees + 1)]
+    mean, _, high = mean_interval(values)
+    error = statistics.stdev(values) / math.sqrt(degrees + 1)
+    assert (high - mean) / error == pytest.approx(t, abs=5e-5)
 
 
 def test_an_interval_by_hand() -> None:

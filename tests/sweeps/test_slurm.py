@@ -21,29 +21,31 @@ from submitit.core.utils import DelayedSubmission, cloudpickle_dump
 
 from rlhf_lab.runs.child import birth, end_process
 from rlhf_lab.sweeps.job import content_of
-from rlhf_lab.sweeps.launchers import slurm, slurm_ready
-from rlhf_lab.sweeps.launchers.multinode import layout_of, overrides_of, script_of
-from rlhf_lab.sweeps.launchers.requeue import after_stop, passing_on, slurm_job
-from rlhf_lab.sweeps.launchers.slurm_jobs import (
-    LATE_SECONDS,
-    PREEMPTED_SECONDS,
-    JobsGoOn,
-    LostJob,
-    State,
-    Submitted,
-    expanded,
-    parsed,
-    wait_for,
-)
-from rlhf_lab.sweeps.launchers.slurm_ready import (
+from rlhf_lab.sweeps.launchers import slurm
+from rlhf_lab.sweeps.launchers.slurm import (
     TARGET,
     SlurmOptions,
     accounting,
     check_options,
     check_ready,
 )
-from rlhf_lab.sweeps.run_job import JobRunner
-from rlhf_lab.sweeps.stop_jobs import StopFiles
+from rlhf_lab.sweeps.launchers.slurm_jobs import (
+    LATE_SECONDS,
+    PREEMPTED_SECONDS,
+    JobsGoOn,
+    LostJob,
+    SlurmState,
+    Stoppable,
+    Submitted,
+    after_stop,
+    expanded,
+    parsed,
+    passing_on,
+    slurm_job,
+    wait_for,
+)
+from rlhf_lab.sweeps.launchers.slurm_script import layout_of, overrides_of, script_of
+from rlhf_lab.sweeps.run_job import JobRunner, StopFiles
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 
@@ -109,7 +111,7 @@ def test_a_missing_package_is_refused_with_the_extra(
     slurm_bin: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm_bin()
-    monkeypatch.setattr(slurm_ready, "find_spec", lambda name: None)
+    monkeypatch.setattr(slurm, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"hydra-submitit-launcher.*pip install 'rlhf-lab\[slurm\]"):
         check_ready()
 
@@ -215,11 +217,11 @@ class Time:
         self.now += seconds
 
 
-def told(history: Sequence[tuple[float, str]], time: Time) -> Callable[..., dict[str, State]]:
+def told(history: Sequence[tuple[float, str]], time: Time) -> Callable[..., dict[str, SlurmState]]:
     """Accounting of job 7_0, by the seconds from which each state holds."""
 
-    def ask(ids: Sequence[str]) -> dict[str, State]:
-        return {"7_0": State([name for since, name in history if time.now >= since][-1])}
+    def ask(ids: Sequence[str]) -> dict[str, SlurmState]:
+        return {"7_0": SlurmState([name for since, name in history if time.now >= since][-1])}
 
     return ask
 
@@ -238,7 +240,7 @@ def test_one_bad_job_does_not_sink_the_others(
         job(tmp_path, 3, ("error", "Traceback of the worker")),
     ]
     time = Time()
-    lost = State("OUT_OF_MEMORY", "0:125", "node3")
+    lost = SlurmState("OUT_OF_MEMORY", "0:125", "node3")
     states = wait_for(jobs, lambda ids: {"7_1": lost}, time, time.sleep)
     assert time.now < 30, "a killed job is told soon"
     assert "7_1 is OUT_OF_MEMORY" in capsys.readouterr().err
@@ -259,7 +261,7 @@ def test_one_bad_job_does_not_sink_the_others(
 def test_a_result_that_cannot_be_read_is_that_jobs_failure(tmp_path: Path) -> None:
     broken = job(tmp_path, 0)
     broken.result.write_bytes(b"no pickle")
-    found = slurm.outcome(broken, State("COMPLETED"), ["seed=1"])
+    found = slurm.outcome(broken, SlurmState("COMPLETED"), ["seed=1"])
     assert found.status is JobStatus.FAILED
     assert list(found.overrides or []) == ["seed=1"]
 
@@ -298,21 +300,23 @@ def test_accounting_that_does_not_answer_is_told_and_asked_again(
 ) -> None:
     time = Time()
 
-    def ask(ids: Sequence[str]) -> dict[str, State]:
+    def ask(ids: Sequence[str]) -> dict[str, SlurmState]:
         if time.now < 30:
             raise subprocess.CalledProcessError(1, "sacct", stderr="no route")
-        return {"7_0": State("NODE_FAIL")}
+        return {"7_0": SlurmState("NODE_FAIL")}
 
     assert wait_for([job(tmp_path, 0)], ask, time, time.sleep)["7_0"].name == "NODE_FAIL"
     assert "sacct does not answer (no route)" in capsys.readouterr().err
 
 
 def test_lines_of_accounting_name_one_job_or_many() -> None:
-    assert parsed("12_3|CANCELLED by 0|0:15|node1") == {"12_3": State("CANCELLED", "0:15", "node1")}
+    assert parsed("12_3|CANCELLED by 0|0:15|node1") == {
+        "12_3": SlurmState("CANCELLED", "0:15", "node1")
+    }
     assert parsed("12_[0-1,4%2]|PENDING|0:0|None assigned") == {
-        "12_0": State("PENDING"),
-        "12_1": State("PENDING"),
-        "12_4": State("PENDING"),
+        "12_0": SlurmState("PENDING"),
+        "12_1": SlurmState("PENDING"),
+        "12_4": SlurmState("PENDING"),
     }
     assert expanded("12") == ["12"]
 
@@ -322,7 +326,7 @@ def test_an_interrupted_launcher_leaves_the_jobs_and_says_how_to_end_them(
 ) -> None:
     folder = slurm_bin()
 
-    def interrupt(jobs: Sequence[Submitted]) -> dict[str, State]:
+    def interrupt(jobs: Sequence[Submitted]) -> dict[str, SlurmState]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(slurm, "wait_for", interrupt)
@@ -333,7 +337,7 @@ def test_an_interrupted_launcher_leaves_the_jobs_and_says_how_to_end_them(
 
 
 @dataclasses.dataclass
-class Task:
+class Task(Stoppable):
     """Stops when it is asked, and has what no pickle takes."""
 
     stopped: list[float] = dataclasses.field(default_factory=list)
@@ -469,7 +473,7 @@ def test_the_signal_that_slurm_sends_goes_on_to_the_run() -> None:
 
 
 def test_lost_jobs_say_where_to_look_after_a_copy(tmp_path: Path) -> None:
-    error = LostJob(job(tmp_path, 0), State("TIMEOUT"))
+    error = LostJob(job(tmp_path, 0), SlurmState("TIMEOUT"))
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert "signal_delay_s" in str(error)
 

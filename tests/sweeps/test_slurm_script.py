@@ -15,17 +15,16 @@ import pytest
 
 from rlhf_lab.cli import launch
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.layout import parsed
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.rollout.ports import free_port
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.launchers.addresses import Ports
-from rlhf_lab.sweeps.launchers.slurm_script import JOB_PORTS, SlurmWishes, slurm_script
-from rlhf_lab.sweeps.launchers.torchrun import Wishes
+from rlhf_lab.sweeps.launchers.slurm_script import JOB_PORTS, SlurmRequest, slurm_script
+from rlhf_lab.sweeps.launchers.torchrun import Ports, ResourceRequest
 from rlhf_lab.types.errors import UserError
 from tests.support.composed import composed
 
-ON_GPUS = Wishes()
+ON_GPUS = ResourceRequest()
 # A step that notes its words and its run, waits until all have begun, and ends as a file says.
 STEP = """
 echo "$RLHF_LAB_RUN_ID ${CUDA_MPS_PIPE_DIRECTORY:-} $*" >> "$FOLDER/steps"
@@ -64,14 +63,14 @@ def script_run(
 
 
 def script_of(
-    layout: str = "2x2:2+2", *overrides: str, wishes: Wishes = ON_GPUS, **slurm: object
+    layout: str = "2x2:2+2", *overrides: str, wishes: ResourceRequest = ON_GPUS, **slurm: object
 ) -> str:
     return slurm_script(
         parsed(layout),
         JOB_PORTS,
         overrides,
         wishes,
-        SlurmWishes(**slurm),  # type: ignore[arg-type]
+        SlurmRequest(**slurm),  # type: ignore[arg-type]
     )
 
 
@@ -112,7 +111,7 @@ def test_trainers_save_their_state_when_a_server_is_lost(tmp_path: Path) -> None
     settings += ["eval.snapshots=0", "checkpoint=rounds", "checkpoint.rounds=4000"]
     settings += [f"output.dir={run}", f"output.cache={tmp_path}/cache"]
     ports = Ports(free_port(), free_port())
-    wishes, slurm = Wishes(is_cpu=True), SlurmWishes(grace=300)
+    wishes, slurm = ResourceRequest(is_cpu=True), SlurmRequest(grace=300)
     script = slurm_script(parsed("1x3:2+1"), ports, settings, wishes, slurm)
     write_programs(tmp_path / "bin", {"scontrol": "echo 127.0.0.1", "srun": LOST})
     paths = [str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
@@ -144,11 +143,11 @@ def test_the_time_for_saving_is_that_which_was_passed() -> None:
     assert "$(seq 30)" in script_of()
     assert "$(seq 600)" in script_of(grace=600)
     with pytest.raises(UserError, match=r"--grace -1: choose 1 second or more"):
-        SlurmWishes(grace=-1)
+        SlurmRequest(grace=-1)
 
 
 def test_a_lost_daemon_ends_the_job(tmp_path: Path) -> None:
-    script = script_of("1x1:1+0", "mode=async", wishes=Wishes(has_mps=True))
+    script = script_of("1x1:1+0", "mode=async", wishes=ResourceRequest(has_mps=True))
     code, errors, steps = script_run(tmp_path, script, 2, {"daemon": 1})
     assert code == 1
     assert "mps0 on alpha ended" in errors
@@ -177,7 +176,7 @@ def test_every_command_of_a_printed_script_composes(
 ) -> None:
     """With the hosts and ports that bash fills in."""
     words = [f"layout={layout}", "engine=fsdp", "model=nano_s", "task=tldr_nano", "mode=async"]
-    assert launch.COMMAND.run([*words, "--slurm"], Console(quiet=True)) == 0
+    assert launch.LAUNCH.run([*words, "--slurm"], Console(quiet=True)) == 0
     generators = parsed(layout).generators
     _, errors, steps = script_run(tmp_path, capsys.readouterr().out, 1 + generators, {"trainer": 0})
     names = ["train" if "torchrun" in step else "serve" for step in steps]
@@ -226,4 +225,4 @@ def test_steps_run_in_the_container_and_are_bound_to_no_core(tmp_path: Path) -> 
 )
 def test_wishes_that_go_nowhere_are_refused(words: Sequence[str], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
-        launch.COMMAND.run(["layout=1x1:1+0", *words], Console(quiet=True))
+        launch.LAUNCH.run(["layout=1x1:1+0", *words], Console(quiet=True))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rlhf_lab.runs.summaries import list_runs
-from rlhf_lab.sweeps.child import THREADS, pin
+from rlhf_lab.sweeps.run_job import THREADS, pin
 from tests.support.doors import LIMIT, door
 from tests.support.examples import call
 from tests.support.survival import wait_until

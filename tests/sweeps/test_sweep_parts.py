@@ -24,17 +24,22 @@ from rlhf_lab.runs import forkserver, provenance
 from rlhf_lab.runs.locks import is_free, locked, try_lock
 from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.summaries import RunSummary
-from rlhf_lab.sweeps import child, preview
+from rlhf_lab.sweeps import preview, run_job
 from rlhf_lab.sweeps.grid import Grid, grid_of, name_of
-from rlhf_lab.sweeps.job import Job
-from rlhf_lab.sweeps.job_rows import COLUMNS, JobRow, cells, counts, title
-from rlhf_lab.sweeps.job_table import JobTable
-from rlhf_lab.sweeps.live_table import JobLines, chosen, rendered
+from rlhf_lab.sweeps.job import Job, JobTable
+from rlhf_lab.sweeps.job_progress import (
+    COLUMNS,
+    JobProgress,
+    JobRow,
+    cells,
+    chosen,
+    counts,
+    rendered,
+    title,
+)
 from rlhf_lab.sweeps.override_text import quoted
-from rlhf_lab.sweeps.preview import forecast_text
-from rlhf_lab.sweeps.run_job import JobFailed, JobRunner, run
-from rlhf_lab.sweeps.stop_jobs import StopFiles
-from rlhf_lab.sweeps.sweep_cost import PastRuns, predict_cost, seconds_of, similarity
+from rlhf_lab.sweeps.preview import PastRuns, forecast_text, predict_cost, seconds_of, similarity
+from rlhf_lab.sweeps.run_job import JobFailed, JobRunner, StopFiles, run
 from rlhf_lab.sweeps.sweep_file import (
     SweepRecord,
     check_record,
@@ -335,17 +340,17 @@ def test_tables_of_jobs_fit_the_screen_and_fold_no_number(tmp_path: Path, width:
 def test_plain_lines_name_changes_at_once_and_running_jobs_in_between(tmp_path: Path) -> None:
     clock = Clock()
     jobs = [job(tmp_path, name) for name in ("a", "b")]
-    lines = JobLines(JobTable(jobs, 1), clock)
-    assert lines.due() == []
+    lines = JobProgress(JobTable(jobs, 1), clock)
+    assert lines.lines() == []
     written(jobs[0], "running", 2, 20.0)
-    assert lines.due()[0].startswith("a: running (2 jobs: 1 running, 1 queued, ETA ")
+    assert lines.lines()[0].startswith("a: running (2 jobs: 1 running, 1 queued, ETA ")
     clock.now = 4.0
-    assert lines.due() == []
+    assert lines.lines() == []
     clock.now = 5.0
-    summary, line = lines.due()
+    summary, line = lines.lines()
     assert summary.startswith("2 jobs: 1 running, 1 queued, ETA ")
     assert line.startswith("  a: ")
-    assert lines.due() == []
+    assert lines.lines() == []
 
 
 class Clock:
@@ -375,7 +380,7 @@ def test_a_job_whose_process_ends_well_before_its_run_does_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = job(tmp_path, "one")
-    monkeypatch.setattr(child, "start", lambda *_: forkserver.start(str))
+    monkeypatch.setattr(run_job, "start_child", lambda *_: forkserver.start(str))
     with pytest.raises(JobFailed, match=r"ended before the job did \(new\)"):
         run(one, StopFiles(tmp_path))
     written(one, "running", 1, 1.0, process={"pid": os.getpid(), "born": "1", "job": None})
@@ -412,7 +417,7 @@ def test_a_job_that_starts_after_its_sweep_ended_ends_its_process(
         started.append(forkserver.start(time.sleep, (600,)))
         return started[0]
 
-    monkeypatch.setattr(child, "start", start)
+    monkeypatch.setattr(run_job, "start_child", start)
     with pytest.raises(FileNotFoundError):
         run(job(tmp_path, "one"), StopFiles(tmp_path / "deleted"))
     assert not started[0].is_alive()

@@ -18,16 +18,21 @@ from rlhf_lab.experiment.checks_devices import check_trainers
 from rlhf_lab.experiment.layout import Layout, Node, parsed
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.launchers import local
-from rlhf_lab.sweeps.launchers.addresses import Ports
+from rlhf_lab.sweeps.launchers import torchrun
 from rlhf_lab.sweeps.launchers.slurm_script import slurm_script
-from rlhf_lab.sweeps.launchers.torchrun import Command, Wishes, commands, hosts_of
+from rlhf_lab.sweeps.launchers.torchrun import (
+    NodeCommand,
+    Ports,
+    ResourceRequest,
+    commands,
+    hosts_of,
+)
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.survival import wait_until
 
 PORTS = Ports(29500, 8100)
-ON_CPU = Wishes(is_cpu=True)
+ON_CPU = ResourceRequest(is_cpu=True)
 IN_JOB = {"SLURM_JOB_NODELIST": "x", "SLURM_JOB_ID": "12"}
 
 
@@ -73,7 +78,7 @@ def test_a_layout_that_cannot_be_is_refused(text: str, complaint: str) -> None:
 
 
 def test_servers_and_trainers_find_each_other() -> None:
-    server, trainer = commands(parsed("1x8:7+1"), ["gpu1"], PORTS, ["algo=grpo"], Wishes())
+    server, trainer = commands(parsed("1x8:7+1"), ["gpu1"], PORTS, ["algo=grpo"], ResourceRequest())
     assert server.text() == (
         "CUDA_VISIBLE_DEVICES=7 rlhf-lab serve algo=grpo generator=vllm_server generator.port=8100"
     )
@@ -94,11 +99,11 @@ def test_servers_and_trainers_find_each_other() -> None:
     ],
 )
 def test_trainers_see_the_gpu_of_the_reward_model(layout: str, word: str, seen: str) -> None:
-    server, trainer = commands(parsed(layout), ["gpu1"], PORTS, [word], Wishes())
+    server, trainer = commands(parsed(layout), ["gpu1"], PORTS, [word], ResourceRequest())
     assert trainer.environment["CUDA_VISIBLE_DEVICES"] == seen
     assert server.environment["CUDA_VISIBLE_DEVICES"] == "7" or layout != "1x8:7+1"
     with pytest.raises(UserError, match=r"reward\.device=cuda:8: .* choose cuda:0 to cuda:7"):
-        commands(parsed(layout), ["gpu1"], PORTS, ["reward.device=cuda:8"], Wishes())
+        commands(parsed(layout), ["gpu1"], PORTS, ["reward.device=cuda:8"], ResourceRequest())
 
 
 def test_ranks_count_the_nodes_that_train_and_meet_at_the_first_of_them() -> None:
@@ -131,9 +136,9 @@ def test_without_generators_the_run_generates_by_itself() -> None:
 
 def test_deterministic_ranks_have_their_workspace_before_they_start() -> None:
     words = ["deterministic=true", "algo=grpo"]
-    found = commands(parsed("1x2:2+0"), ["localhost"], PORTS, words, Wishes())
+    found = commands(parsed("1x2:2+0"), ["localhost"], PORTS, words, ResourceRequest())
     assert [command.environment["CUBLAS_WORKSPACE_CONFIG"] for command in found] == [":4096:8"]
-    (plain,) = commands(parsed("1x2:2+0"), ["localhost"], PORTS, words[1:], Wishes())
+    (plain,) = commands(parsed("1x2:2+0"), ["localhost"], PORTS, words[1:], ResourceRequest())
     assert "CUBLAS_WORKSPACE_CONFIG" not in plain.environment
 
 
@@ -193,14 +198,14 @@ def test_a_slurm_script_starts_every_command_on_its_host(tmp_path: Path) -> None
     assert "generator.urls=[http://beta:8100]" in trainer
 
 
-def python(name: str, code: str) -> Command:
-    return Command(0, name, (sys.executable, "-c", code), {"MARK": "set"})
+def python(name: str, code: str) -> NodeCommand:
+    return NodeCommand(0, name, (sys.executable, "-c", code), {"MARK": "set"})
 
 
 def test_a_run_ends_with_its_trainer_and_takes_the_servers_along(tmp_path: Path) -> None:
     server = python("server0.0", "import time; print('up', flush=True); time.sleep(600)")
     trainer = python("trainer0", "import os, sys, time; time.sleep(1); sys.exit(7)")
-    assert local.run([server, trainer], tmp_path, Console(quiet=True)) == 7
+    assert torchrun.run_here([server, trainer], tmp_path, Console(quiet=True)) == 7
     assert (tmp_path / "server0.0.log").read_text() == "up\n"
 
 
@@ -212,14 +217,14 @@ def test_a_server_that_ends_too_early_ends_the_run_with_its_last_lines(tmp_path:
     with pytest.raises(
         RuntimeError, match=r"server0\.0 ended with exit code 1(.|\n)*memory for set"
     ):
-        local.run([server, trainer], tmp_path, Console(quiet=True))
+        torchrun.run_here([server, trainer], tmp_path, Console(quiet=True))
 
 
 def launched(words: list[str], check: Callable[..., None]) -> int:
     """What the command returns. check: refuses configs, in place of composing them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "require_startable", check)
-        return launch.COMMAND.run(words, Console(quiet=True))
+        return launch.LAUNCH.run(words, Console(quiet=True))
 
 
 def nothing(_: object, __: int, here: bool) -> None:
@@ -278,7 +283,7 @@ def test_what_launch_prints_is_composed_with_its_servers(
 ) -> None:
     """Neither vLLM nor a GPU nor a server is there: a login node has none of them."""
     words = [f"layout={layout}", "engine=deepspeed", "model=nano_s", "task=tldr_nano"]
-    assert launch.COMMAND.run([*words, "--slurm"], Console(quiet=True)) == 0
+    assert launch.LAUNCH.run([*words, "--slurm"], Console(quiet=True)) == 0
     assert "srun" in capsys.readouterr().out
 
 
@@ -309,7 +314,7 @@ def test_several_trainers_need_an_engine_for_several(config_of: MakeConfig) -> N
 
 def test_each_run_has_its_own_mps_daemon_which_all_of_its_processes_find() -> None:
     def pipes(run_id: str) -> set[str | None]:
-        wishes = Wishes(has_mps=True, run_id=run_id)
+        wishes = ResourceRequest(has_mps=True, run_id=run_id)
         found = commands(parsed("1x1:1+0"), ["alpha"], Ports(1, 2), [], wishes)
         assert [command.name for command in found] == ["mps0", "trainer0"]
         return {command.environment.get("CUDA_MPS_PIPE_DIRECTORY") for command in found}

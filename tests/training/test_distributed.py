@@ -77,7 +77,7 @@ def test_the_error_of_another_process_ends_the_lead_with_its_traceback(tmp_path:
 LEAVING = """
 import atexit, os, sys, threading
 import torch.distributed as dist
-from rlhf_lab.cli.endings import end_rank
+from rlhf_lab.cli.exit_codes import end_rank
 from rlhf_lab.training.engines.distributed import current, join, leave, main_rank
 if os.environ["RANK"] == "0":
     atexit.register(print, "at exit", flush=True)

@@ -17,7 +17,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from rlhf_lab.cli.reward_model import train_reward_models
+from rlhf_lab.cli.stages import train_reward_models
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.build_engine import build_value_model
 from rlhf_lab.experiment.build_stage import stage_engine

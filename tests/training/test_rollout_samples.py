@@ -9,7 +9,8 @@ import pytest
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.folder import ROLLOUTS, metrics
-from rlhf_lab.runs.rollouts import RolloutSample, read_rollouts
+from rlhf_lab.runs.rollouts import read_rollouts
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.runs.trackers.console import Console
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS
@@ -45,7 +46,7 @@ def test_every_round_keeps_some_of_the_samples_that_it_was_trained_on(
         (text,) = one.turns
         assert len(text["token_texts"]) == len(text["logps"]) == one.tokens
         assert "".join(text["token_texts"]).startswith(one.response.strip())
-        assert all(logp <= 0 for logp in text["logps"])
+        assert all(logp is not None and logp <= 0 for logp in text["logps"])
         assert (text["version"], text["newest_version"]) == (one.version, one.newest_version)
     assert len({one.prompt_id for one in found}) == 12
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.experiment.artifact_keys import ArtifactKeys
-from rlhf_lab.experiment.build_stage import engine_key, stage_engine
+from rlhf_lab.experiment.artifact_keys import ArtifactKeys, engine_key
+from rlhf_lab.experiment.build_stage import stage_engine
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.run_products import settings_hash
 from rlhf_lab.models.causal_lm import load_policy

@@ -11,10 +11,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys
 from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import plain, typed
+from rlhf_lab.experiment.config import plain
+from rlhf_lab.experiment.groups import option_files
 from rlhf_lab.experiment.make_models import sft_prompts
 from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.experiment.registry import option_files
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.chat import answer_tokens
 from rlhf_lab.tasks.references import reference_form

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.cli.reward_model import train_reward_models
+from rlhf_lab.cli.stages import train_reward_models
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.runs.trackers.console import Console

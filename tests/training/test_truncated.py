@@ -13,7 +13,7 @@ from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.pairs import BestOfN, OnlineDPO
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.checks_algorithm import check_truncated
-from rlhf_lab.experiment.registry import classes
+from rlhf_lab.experiment.own_parts import classes
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.training.round_credit import credit_among_ended, without_truncated
 from rlhf_lab.types.data import Objective

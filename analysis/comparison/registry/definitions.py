@@ -12,7 +12,7 @@ from pydantic import AfterValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
-from rlhf_lab.sweeps.shipped import sweep_file
+from rlhf_lab.sweeps.options import sweep_file
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.measures import MEASURES, Measure
 from rlhf_lab_analysis.statistics.decisions import Shows

@@ -11,9 +11,9 @@ from hydra.core.config_store import ConfigStore
 
 from rlhf_lab.experiment.config_schema import default_of
 from rlhf_lab.sweeps.options import SweeperOptions
+from rlhf_lab.sweeps.plan_jobs import ContextSweeper
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.sweep import OF_RUNS
-from rlhf_lab.sweeps.sweeper_plugin import ContextSweeper
 from rlhf_lab.types.errors import UserError
 
 NAME = "rlhf_lab_search"
@@ -37,7 +37,7 @@ class SearchSweeper(ContextSweeper):
                 f"rlhf-lab {context.command} with hydra/sweeper={NAME}: a search compares runs; "
                 "pass it to `rlhf-lab train -m`"
             )
-        from rlhf_lab.sweeps.search.launch import search
+        from rlhf_lab.sweeps.search.search import search
 
         every = [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
         return search(context, every, self._options, self._sweeper)

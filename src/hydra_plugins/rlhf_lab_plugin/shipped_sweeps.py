@@ -5,7 +5,7 @@ from __future__ import annotations
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from rlhf_lab.sweeps.shipped import sweeps_folder
+from rlhf_lab.sweeps.options import sweeps_folder
 
 
 class ShippedSweeps(SearchPathPlugin):  # type: ignore[misc]

@@ -10,12 +10,11 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from rlhf_lab.sweeps.launchers.slurm import launch
-from rlhf_lab.sweeps.launchers.slurm_ready import SlurmOptions
+from rlhf_lab.sweeps.launchers.slurm import SlurmOptions, launch
 
 
 class SlurmLauncher(Launcher):  # type: ignore[misc]
-    """Options: rlhf_lab.sweeps.launchers.slurm_ready.SlurmOptions."""
+    """Options: rlhf_lab.sweeps.launchers.slurm.SlurmOptions."""
 
     def __init__(self, **options: Any) -> None:
         plain: Any = OmegaConf.to_container(OmegaConf.create(options), resolve=True)

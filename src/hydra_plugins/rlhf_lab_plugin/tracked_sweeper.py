@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlhf_lab.sweeps.options import SweeperOptions
+from rlhf_lab.sweeps.plan_jobs import ContextSweeper
 from rlhf_lab.sweeps.sweep import OF_RUNS, sweep
-from rlhf_lab.sweeps.sweeper_plugin import ContextSweeper
 
 
 class TrackedSweeper(ContextSweeper):

@@ -1,8 +1,11 @@
-"""Arguments of commands: folders or options, and the overrides that a run was started with."""
+"""Arguments of commands: folders or options, the overrides that a run was started with, and the
+folder that their paths are relative to.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -22,6 +25,9 @@ NOT_OF_FORKS = (
     *("output.dir=", "output.resume=", "output.log=", "output.quiet="),
     *("fork.", "checkpoint.pause_round="),
 )
+PATH_KEYS = (
+    *("path", "paths", "cache", "dir", "root", "schedule", "weights_folder", "log", "parent"),
+)
 
 
 def is_option(text: str) -> bool:
@@ -38,19 +44,17 @@ def is_option(text: str) -> bool:
     return "=" in text and not os.path.isfile(os.path.join(text, MANIFEST))
 
 
-def refuse_undecodable(text: str) -> None:
-    """Refuse bytes that are no UTF-8: neither a config nor a manifest could hold them."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        shown = text.encode("utf-8", "backslashreplace").decode()
-        raise UserError(f"{shown}: its bytes are no UTF-8: rename the file or folder") from error
-
-
 def refuse_secrets(arguments: Sequence[str]) -> None:
-    """Refuse secrets before Hydra sees them: it repeats the overrides of a run that is refused."""
+    """Refuse secrets before Hydra sees them: it repeats the overrides of a run that is refused. And
+    bytes that are no UTF-8, which neither a config nor a manifest could hold."""
     for text in arguments:
-        refuse_undecodable(text)
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            shown = text.encode("utf-8", "backslashreplace").decode()
+            raise UserError(
+                f"{shown}: its bytes are no UTF-8: rename the file or folder"
+            ) from error
         if secret := secret_in(text):
             raise UserError(
                 f"{masked(text.partition('=')[0])}: its value holds {secret}, which would be "
@@ -73,7 +77,6 @@ def overrides_again(folder: Path, changes: Sequence[str], *added: str) -> list[s
 
 
 def overrides_to_resume(folder: Path, changes: Sequence[str]) -> list[str]:
-    """The overrides that go on with a run."""
     return overrides_again(folder, changes, "output.resume=true")
 
 
@@ -85,7 +88,7 @@ def overrides_of_replay(folder: Path, changes: Sequence[str]) -> list[str]:
 
 
 def overrides_of_fork(folder: Path, changes: Sequence[str]) -> list[str]:
-    """The overrides of a run that goes on from a round of this one, with changes. A change of a
+    """The overrides of a run that starts from a round of this one, with changes. A change of a
     group's option takes the place of all that the run had set in the group."""
     path = manifest_path(folder)
     rounds = [text for text in changes if text.startswith("round=")]
@@ -156,3 +159,50 @@ def merged(own: Sequence[str], changes: Sequence[str]) -> list[str]:
     """Overrides, without those of keys that are changed, and the changes."""
     changed = {present_override(text).split("=")[0] for text in changes}
     return [*(text for text in own if text.split("=")[0] not in changed), *changes]
+
+
+def enter_start_folder(run: Path, arguments: Sequence[str]) -> list[str]:
+    """Change to the folder in which a run was started, if settings of it name files there that are
+    not here, and print so. Returns the command's arguments, the run first, whose paths stay those
+    of the present folder."""
+    start = read_manifest(manifest_path(run)).get("working_folder", "")
+    here = Path.cwd()
+    only_there = [
+        text
+        for text in recorded_overrides(run)
+        if start
+        and not text.startswith("output.")  # a run finds its products by itself
+        and names_file(text, Path(start))
+        and not names_file(text, here)
+    ]
+    if not only_there:
+        return list(arguments)
+    sys.stderr.write(f"in {start}, where the run was started with {only_there[0]}\n")
+    os.chdir(start)
+    folders = [text for text in arguments if not is_option(text)]
+    changes = [absolute(text, here) for text in arguments if is_option(text)]
+    if not any(text.startswith(("output.dir=", "output.root=")) for text in changes):
+        changes.append(f"output.root={quoted(here / 'runs')}")
+    return [*(str(here / text) for text in folders), *changes]
+
+
+def path_in(override: str) -> tuple[str, str]:
+    """The key and the relative path of an override; "" where it has none."""
+    key, _, value = override.partition("=")
+    value = value.strip("'\"")
+    is_path = key.rpartition(".")[2] in PATH_KEYS and "." in key
+    return key, value if is_path and value and not os.path.isabs(value) else ""
+
+
+def names_file(override: str, folder: Path) -> bool:
+    """Whether an override names a file or a folder, or a module of Python, by its relative path."""
+    _, path = path_in(override)
+    module = folder / f"{path.partition('.')[0]}.py"
+    return bool(path) and ((folder / path).exists() or module.is_file())
+
+
+def absolute(override: str, folder: Path) -> str:
+    """An override with the path that its relative one means in a folder."""
+    key, path = path_in(override)
+    is_module = path and not (folder / path).exists() and not key.startswith("output.")
+    return override if not path or is_module else f"{key}={quoted(folder / path)}"

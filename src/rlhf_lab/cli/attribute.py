@@ -10,11 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.cli import fork
-from rlhf_lab.cli.analysis_command import extra_needed
+from rlhf_lab.cli.analysis import extra_needed
 from rlhf_lab.cli.arguments import recorded_config
 from rlhf_lab.cli.command import OptionsCommand
-from rlhf_lab.cli.endings import message, refusals
+from rlhf_lab.cli.exit_codes import message, refusals
+from rlhf_lab.cli.train import FORK
 from rlhf_lab.runs.folder import MANIFEST, manifest_path
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.trackers.console import Console
@@ -82,19 +82,15 @@ def run_forks(
         for round_ in rounds:
             folder = out / f"{factor.replace(' ', '_')}-{round_}"
             where = (f"output.dir={folder}", "output.resume=true", "output.quiet=true")
+            manifest = folder / MANIFEST
             try:
-                if not is_finished(folder):
-                    fork.COMMAND.run([str(parent), f"round={round_}", *changes, *where])
+                if not manifest.is_file() or read_manifest(manifest)["state"] != "finished":
+                    FORK.run([str(parent), f"round={round_}", *changes, *where])
             except refusals() as error:
                 refused[factor] = message(error)
                 break
             done.setdefault(factor, []).append(folder)
     return done, refused
-
-
-def is_finished(folder: Path) -> bool:
-    path = folder / MANIFEST
-    return path.is_file() and read_manifest(path)["state"] == "finished"
 
 
 def attribute(options: argparse.Namespace, console: Console) -> int:
@@ -110,11 +106,12 @@ def attribute(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-COMMAND = OptionsCommand(
+ATTRIBUTE = OptionsCommand(
     "attribute",
     "fork a collapse over what could have caused it, and report what removes it",
     "runs/RUN round=20..24",
     usage="RUN round=R..Q [--metric NAME] [--last N] [--rate X] [--correction NAME] [--out FOLDER]",
+    completes="folders",
     add_options=add_options,
     action=attribute,
 )

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
-from rlhf_lab.cli.arguments import is_option, without_flag
-from rlhf_lab.cli.start_folder import enter_start_folder
+from rlhf_lab.cli.arguments import enter_start_folder, is_option, without_flag
 from rlhf_lab.experiment.registry import group_options
 from rlhf_lab.experiment.run_products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
@@ -45,7 +44,8 @@ class Command:
     """One command, as `rlhf-lab --help` lists it.
 
     example: its arguments in an example. usage: its arguments in general. is_distributed: several
-    processes, started by torchrun, can run it together.
+    processes, started by torchrun, can run it together. completes: what its words are, for Tab:
+    folders, keys, or a layout and overrides.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Command:
     example: str
     usage: str = OVERRIDES
     is_distributed: bool = False
+    completes: Literal["", "folders", "keys", "layout"] = ""
 
     def help(self) -> str:
         """What `rlhf-lab NAME --help` prints."""
@@ -85,7 +86,7 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class OptionsCommand(Command):
-    """A command with options of its own. action: what it does with them; returns the exit code."""
+    """A command with a parser of options. action: runs it on them; returns the exit code."""
 
     add_options: Callable[[argparse.ArgumentParser], None]
     action: Callable[[argparse.Namespace, Console], int]
@@ -117,7 +118,7 @@ class HydraCommand(Command):
     """A command that runs a job for every config which Hydra composes from its overrides.
 
     job_command: the command that a sweep starts for each job, where it is another than this one.
-    of_run: for a command whose first argument is a run: the overrides that it stands for, with
+    of_run: for a command whose first argument is a run: the overrides for it, with
     changes to them.
     """
 
@@ -154,8 +155,8 @@ class HydraCommand(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class RunCommand(HydraCommand):
-    """The same with a run as its first argument. job_of_run: the job, with whether artifacts that
-    the run was made from, and that are gone, are made again (--make-stages)."""
+    """The same with a run as its first argument. job_of_run: the job, with whether missing
+    artifacts that the run was made from are made again (--make-stages)."""
 
     job_of_run: Callable[[DictConfig, bool], None]
 
@@ -169,7 +170,7 @@ class RunCommand(HydraCommand):
         def job(cfg: DictConfig) -> None:
             self.job_of_run(cfg, may_make)
 
-        return replace(self, job=job)._run(enter_start_folder(self.run_folder(rest), rest))
-
-    def _run(self, arguments: list[str]) -> int:
-        return super().run(arguments)
+        # As a plain command, whose run begins where this one began.
+        return HydraCommand.run(
+            replace(self, job=job), enter_start_folder(self.run_folder(rest), rest)
+        )

@@ -27,25 +27,26 @@ from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.cli.command import MULTIRUN, screen
-from rlhf_lab.cli.endings import refusals
+from rlhf_lab.cli.exit_codes import refusals
 from rlhf_lab.experiment.checks import (
     check,
     check_stage,
     require_readable_splits,
     require_working_parts,
 )
-from rlhf_lab.experiment.config import Config, changed_keys, plain, typed
+from rlhf_lab.experiment.config import Config, changed_keys, plain
 from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.derived import precision
+from rlhf_lab.experiment.groups import conf_folder
 from rlhf_lab.experiment.own_code import plugins_of
 from rlhf_lab.experiment.plugins import activate_for
-from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.experiment.renamed_files import read_earlier_names
 from rlhf_lab.experiment.suggestions import no_flags, require_names, require_overlays
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.models.devices import deterministic
-from rlhf_lab.runs.foreign.boundary import no_quiet_end
-from rlhf_lab.runs.next_commands import after_run, print_next
+from rlhf_lab.runs.foreign import no_quiet_end
 from rlhf_lab.runs.renames import present_overrides
+from rlhf_lab.runs.summaries import after_run, print_next
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.launchers import slurm
@@ -188,7 +189,7 @@ def start_run(
     fork = fork_of(config, config_of_run)
     with main_rank(STOP):
         folder = run(config, console, facts(command, cfg, config, fork))
-    if not config.output.log:  # of a sweep's job, whose output nobody watches
+    if not config.output.log:  # a sweep's job writes to a log
         print_next(console, after_run(folder))
     if line := last_line(folder, config):
         console.print(line)

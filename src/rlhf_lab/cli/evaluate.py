@@ -1,7 +1,10 @@
-"""`rlhf-lab evaluate`: evaluate the saved weights of runs, with the same options or with others."""
+"""`rlhf-lab evaluate`: the saved weights of runs, with the same options or with others; and
+`rlhf-lab implicit-reward`: how well a policy that learned from pairs orders other pairs.
+"""
 
 from __future__ import annotations
 
+import argparse
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +17,8 @@ from rlhf_lab.cli.arguments import (
     recorded_overrides,
     without_flag,
 )
-from rlhf_lab.cli.command import MULTIRUN, RunCommand
-from rlhf_lab.cli.endings import BAD_INPUT, FAILED, complain, message, refusals
+from rlhf_lab.cli.command import MULTIRUN, OptionsCommand, RunCommand
+from rlhf_lab.cli.exit_codes import BAD_INPUT, FAILED, complain, message, refusals
 from rlhf_lab.experiment.run_products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.engines.ranks import world_size
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from rlhf_lab.experiment.evaluate import Evaluated
 
 
-def job(cfg: DictConfig, may_make: bool = False) -> None:
+def evaluate(cfg: DictConfig, may_make: bool = False) -> None:
     from rlhf_lab.cli.compose import checked
 
     config, console = checked(cfg)
@@ -54,7 +57,7 @@ def config_before(cfg: DictConfig) -> Config | None:
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
-    from rlhf_lab.experiment.config import typed
+    from rlhf_lab.experiment.typed import typed
 
     folder = Path(cfg.output.dir)
     if recorded_config(folder).get("task") == OmegaConf.to_container(cfg.task, resolve=True):
@@ -115,13 +118,42 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str], may_make: bool
     return BAD_INPUT if was_refused else FAILED
 
 
-COMMAND = EvaluateCommand(
+EVALUATE = EvaluateCommand(
     "evaluate",
     "evaluate the saved weights of runs",
     "runs/RUN eval=full",
-    job=job,
-    job_of_run=job,
+    job=evaluate,
+    job_of_run=evaluate,
     usage="RUN [RUN ...] [eval=full ...] [--make-stages] [-m for a sweep over one run]",
     of_run=overrides_again,
     is_distributed=True,
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN", help="a finished run, as of algo=dpo")
+
+
+def show_implicit_reward(options: argparse.Namespace, console: Console) -> int:
+    overrides = overrides_again(options.run, [])
+    from rlhf_lab.cli.compose import compose
+    from rlhf_lab.experiment import implicit_reward
+    from rlhf_lab.experiment.typed import typed
+
+    def write(cfg: DictConfig) -> None:
+        found = implicit_reward.compare(typed(cfg), options.run, console)
+        console.table("held-out pairs", implicit_reward.COLUMNS, found.rows())
+
+    compose(write, overrides)
+    return 0
+
+
+IMPLICIT_REWARD = OptionsCommand(
+    "implicit-reward",
+    "compare a policy's implicit reward with a reward model",
+    "runs/RUN",
+    usage="RUN",
+    completes="folders",
+    add_options=add_options,
+    action=show_implicit_reward,
 )

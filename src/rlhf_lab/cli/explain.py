@@ -17,6 +17,7 @@ from rlhf_lab.types.errors import UserError
 if TYPE_CHECKING:
     from rlhf_lab.experiment.keys import Key, Option
 
+
 WIDTH = 88
 
 
@@ -97,22 +98,17 @@ def about_key(name: str, found: Sequence[Key]) -> Iterator[str]:
     for same in alike.values():
         if options := ", ".join(f"{key.group}={key.option}" for key in same if key.option):
             yield f"with {options}:"
-        yield from textwrap.wrap(same[0].about, WIDTH, initial_indent="  ", subsequent_indent="  ")
-        yield from facts(same)
+        key = same[0]
+        yield from textwrap.wrap(key.about, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        yield f"  type:         {key.kind}"
+        yield f"  default:      {key.default}"
+        if key.allowed:
+            yield f"  allowed:      {key.allowed}"
+        if key.source:
+            yield f"  source:       {key.source}"
+        yield f"  declared in:  {', '.join(sorted({one.part.__module__ for one in same}))}"
     if files := sorted({text for key in found for text in set_by(key)}):
         yield f"  set by:       {', '.join(files)}"
-
-
-def facts(same: Sequence[Key]) -> Iterator[str]:
-    """Type, default and the rest of one declaration, which several classes may share."""
-    key = same[0]
-    yield f"  type:         {key.kind}"
-    yield f"  default:      {key.default}"
-    if key.allowed:
-        yield f"  allowed:      {key.allowed}"
-    if key.source:
-        yield f"  source:       {key.source}"
-    yield f"  declared in:  {', '.join(sorted({one.part.__module__ for one in same}))}"
 
 
 def about_node(group: str, titles: Sequence[str]) -> Iterator[str]:
@@ -128,11 +124,12 @@ def about_node(group: str, titles: Sequence[str]) -> Iterator[str]:
             yield f"  {key.name} ({key.default}): {key.about}"
 
 
-COMMAND = OptionsCommand(
+EXPLAIN = OptionsCommand(
     "explain",
     "what a key of the config is: type, default, range, description, source",
     "mode.max_staleness",
     usage="KEY [plugins=[my_module]]",
+    completes="keys",
     add_options=add_options,
     action=show,
 )

@@ -1,9 +1,12 @@
-"""`rlhf-lab export`: a version of a run as a folder that transformers loads, with its card, here or
-on the hub."""
+"""`rlhf-lab export` and `rlhf-lab chat`: a version of a run's policy as a folder that transformers
+loads, with its card, here or on the hub; and as a partner to talk to.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +19,10 @@ from rlhf_lab.types.errors import UserError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+PROMPT = "> "
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+
+def add_export_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(MAKE_STAGES, action="store_true", help="make the start of an unfinished run, if it is gone")
     add("words", nargs="*", metavar="RUN [FOLDER]", help="the run, and the folder to write")
@@ -27,11 +32,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="only list what --push would upload")
 
 
-def read(words: list[str]) -> tuple[Path, Path | None, int | None]:
+def run_folder_and_version(words: list[str]) -> tuple[Path, Path | None, int | None]:
     """The run, the folder to write and the version. Raises UserError for anything else."""
-    folders, version = folders_and_version(words, COMMAND)
+    folders, version = folders_and_version(words, EXPORT)
     if not 1 <= len(folders) <= 2:
-        raise UserError(f"{len(folders)} folders are named: {COMMAND.line}")
+        raise UserError(f"{len(folders)} folders are named: {EXPORT.line}")
     return folders[0], folders[1] if len(folders) > 1 else None, version
 
 
@@ -49,15 +54,14 @@ def folders_and_version(words: list[str], command: Command) -> tuple[list[Path],
 
 
 def export_run(options: argparse.Namespace, console: Console) -> int:
-    """Write the folder, or upload it. Returns 0."""
-    run, folder, version = read(options.words)
+    run, folder, version = run_folder_and_version(options.words)
     if not options.push and (options.private or options.dry_run):
         raise UserError("--private and --dry-run are options of --push OWNER/NAME")
     overrides = overrides_again(run, [])
     from rlhf_lab.cli.compose import compose
-    from rlhf_lab.experiment.config import typed
     from rlhf_lab.experiment.export import export, push
     from rlhf_lab.experiment.publish import Target
+    from rlhf_lab.experiment.typed import typed
 
     def write(cfg: DictConfig) -> None:
         if options.push:
@@ -70,13 +74,64 @@ def export_run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-COMMAND = OptionsCommand(
+EXPORT = OptionsCommand(
     "export",
     "write a run's policy with its model card, for transformers",
     "runs/RUN exported version=8",
     usage=(
         "RUN [FOLDER] [version=NUMBER] [--make-stages] [--push OWNER/NAME [--private] [--dry-run]]"
     ),
-    add_options=add_options,
+    completes="folders",
+    add_options=add_export_options,
     action=export_run,
+)
+
+
+def add_chat_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("words", nargs="*", metavar="RUN", help="the run's folder")
+    parser.add_argument_group("version=NUMBER", "the version that answers (the newest)")
+    add("--temperature", type=float, default=0.0, metavar="T", help="of sampling (training's)")
+    add("--tokens", type=int, default=0, metavar="N", help="of an answer at most (training's)")
+
+
+def typed_lines() -> Iterator[str]:
+    """The lines of standard input, with a prompt on a terminal, until it ends (Ctrl-D)."""
+    while True:
+        if sys.stdin.isatty():
+            sys.stdout.write(PROMPT)
+            sys.stdout.flush()
+        line = sys.stdin.readline()
+        if not line:
+            return
+        yield line
+
+
+def chat(options: argparse.Namespace, console: Console) -> int:
+    """Answer what is typed, line by line. Returns 0."""
+    folders, version = folders_and_version(options.words, CHAT)
+    if len(folders) != 1:
+        raise UserError(f"{len(folders)} folders are named: {CHAT.line}")
+    (run,) = folders
+    from rlhf_lab.cli.compose import compose
+    from rlhf_lab.experiment.talk import talk
+    from rlhf_lab.experiment.typed import typed
+
+    def answer(cfg: DictConfig) -> None:
+        how = (options.temperature, options.tokens)
+        for text in talk(typed(cfg), run, version, typed_lines(), console, *how):
+            console.print(text)
+
+    compose(answer, overrides_again(run, []))
+    return 0
+
+
+CHAT = OptionsCommand(
+    "chat",
+    "talk to a run's policy: a line is a prompt, an empty line begins another chat",
+    "runs/RUN",
+    usage="RUN [version=NUMBER] [--temperature T] [--tokens N]",
+    completes="folders",
+    add_options=add_chat_options,
+    action=chat,
 )

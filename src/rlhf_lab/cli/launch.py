@@ -1,5 +1,6 @@
 """`rlhf-lab launch`: the commands of a run over several devices and nodes, printed, as a Slurm
-script, or run on this machine."""
+script, or run on this machine; and `rlhf-lab serve`, the vLLM server that they start.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.cli.command import HydraCommand, OptionsCommand
 from rlhf_lab.experiment.layout import Layout, parsed
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.launchers import local, torchrun
-from rlhf_lab.sweeps.launchers.addresses import Ports
+from rlhf_lab.sweeps.launchers import torchrun
 from rlhf_lab.sweeps.launchers.slurm_script import (
     GRACE_SECONDS,
     JOB_PORTS,
-    SlurmWishes,
+    SlurmRequest,
     slurm_script,
 )
-from rlhf_lab.sweeps.launchers.torchrun import Command, Wishes
+from rlhf_lab.sweeps.launchers.torchrun import NodeCommand, Ports, ResourceRequest
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,6 +32,27 @@ if TYPE_CHECKING:
 PORTS = Ports(29500, 8100)
 # The engine of several trainers that needs no package beside PyTorch.
 SHARING = "engine=fsdp"
+
+
+def serve(cfg: DictConfig) -> None:
+    """Become the server of runs with this config, until it is stopped."""
+    from rlhf_lab.cli.compose import checked
+
+    config, console = checked(cfg)
+    from rlhf_lab.experiment.build_rollout import build_server
+
+    command = build_server(config)
+    console.print(f"starting {' '.join(command.words)}")
+    sys.stdout.flush()
+    os.execve(command.words[0], command.words, os.environ | command.variables)
+
+
+SERVE = HydraCommand(
+    "serve",
+    "a vLLM server for runs on any host",
+    "generator=vllm_server generator.port=8100 model=pythia_410m",
+    job=serve,
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -62,11 +83,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument_group("key=value ...", "overrides of the run, as for `rlhf-lab train`")
 
 
-def read(words: Sequence[str]) -> tuple[Layout, list[str]]:
-    """The layout, and the overrides beside it."""
+def layout_and_overrides(words: Sequence[str]) -> tuple[Layout, list[str]]:
     layouts = [word.removeprefix("layout=") for word in words if word.startswith("layout=")]
     if len(layouts) != 1:
-        raise UserError(f"pass one layout, such as layout=1x8:7+1: {COMMAND.line}")
+        raise UserError(f"pass one layout, such as layout=1x8:7+1: {LAUNCH.line}")
     return parsed(layouts[0]), [word for word in words if not word.startswith("layout=")]
 
 
@@ -80,9 +100,9 @@ def ports_of(options: argparse.Namespace) -> Ports:
     )
 
 
-def slurm_wishes(options: argparse.Namespace) -> SlurmWishes:
-    """What is asked of Slurm. Raises UserError for wishes without --slurm."""
-    wishes = {
+def slurm_request(options: argparse.Namespace) -> SlurmRequest:
+    """The request to Slurm. Raises UserError for its options without --slurm."""
+    request = {
         "--share": options.share,
         "--cpus-per-task": options.cpus_per_task,
         "--mem": options.mem,
@@ -90,7 +110,7 @@ def slurm_wishes(options: argparse.Namespace) -> SlurmWishes:
         "--container-mounts": options.container_mounts,
         "--grace": options.grace,
     }
-    passed = [key for key, value in wishes.items() if value]
+    passed = [key for key, value in request.items() if value]
     if passed and not options.slurm:
         raise UserError(f"{passed[0]} is for a Slurm job: pass --slurm, or leave it out")
     if options.container_image and options.mps:
@@ -98,7 +118,7 @@ def slurm_wishes(options: argparse.Namespace) -> SlurmWishes:
             "--mps with --container-image: the daemon would run outside of the container; start "
             "it in the image, or leave one of them out"
         )
-    return SlurmWishes(*wishes.values())
+    return SlurmRequest(*request.values())
 
 
 def with_engine(overrides: Sequence[str], num_trainers: int) -> list[str]:
@@ -107,7 +127,7 @@ def with_engine(overrides: Sequence[str], num_trainers: int) -> list[str]:
     if num_trainers == 1 or any(word.startswith("engine=") for word in overrides):
         return list(overrides)
     from rlhf_lab.cli.compose import compose
-    from rlhf_lab.experiment.config import typed
+    from rlhf_lab.experiment.typed import typed
 
     found: list[str] = []
 
@@ -124,7 +144,7 @@ def require_startable(overrides: Sequence[str], num_trainers: int, here: bool) -
     from rlhf_lab.cli.compose import checked, compose
     from rlhf_lab.experiment.checks import check
     from rlhf_lab.experiment.checks_devices import check_trainers
-    from rlhf_lab.experiment.config import typed
+    from rlhf_lab.experiment.typed import typed
 
     def job(cfg: DictConfig) -> None:
         if here:
@@ -136,7 +156,7 @@ def require_startable(overrides: Sequence[str], num_trainers: int, here: bool) -
     compose(job, overrides)
 
 
-def require_all(found: Sequence[Command], num_trainers: int) -> None:
+def require_all(found: Sequence[NodeCommand], num_trainers: int) -> None:
     """Refuse commands that would be refused where they are run. Of servers that differ in their
     port alone, the first is checked."""
     checked = set()
@@ -150,23 +170,23 @@ def require_all(found: Sequence[Command], num_trainers: int) -> None:
 
 def launch(options: argparse.Namespace, console: Console) -> int:
     """Print or run the commands of a run. Returns 0, or the exit code of what was run."""
-    layout, overrides = read(options.words)
-    ports, slurm = ports_of(options), slurm_wishes(options)
+    layout, overrides = layout_and_overrides(options.words)
+    ports, slurm = ports_of(options), slurm_request(options)
     hosts = [] if options.slurm else torchrun.hosts_of(layout, options.hosts)
     overrides = with_engine(overrides, layout.trainers)
     if options.run:
         run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-        wishes = Wishes(options.cpu, options.mps, run_id)
-        return run_here(layout, hosts, ports, overrides, wishes, console)
+        request = ResourceRequest(options.cpu, options.mps, run_id)
+        return run_here(layout, hosts, ports, overrides, request, console)
     named = hosts or [f"node{number}" for number in range(layout.nodes)]
     run_id = "" if options.slurm else torchrun.run_id_of(str(layout), hosts, ports, overrides)
-    wishes = Wishes(options.cpu, options.mps, run_id)
+    request = ResourceRequest(options.cpu, options.mps, run_id)
     numbered = PORTS if ports.is_of_job else ports
-    require_all(torchrun.commands(layout, named, numbered, overrides, wishes), layout.trainers)
+    require_all(torchrun.commands(layout, named, numbered, overrides, request), layout.trainers)
     if options.slurm:
-        sys.stdout.write(slurm_script(layout, ports, overrides, wishes, slurm))
+        sys.stdout.write(slurm_script(layout, ports, overrides, request, slurm))
         return 0
-    commands = torchrun.commands(layout, hosts, ports, overrides, wishes)
+    commands = torchrun.commands(layout, hosts, ports, overrides, request)
     sys.stdout.write(torchrun.printed(commands, hosts))
     return 0
 
@@ -176,7 +196,7 @@ def run_here(
     hosts: Sequence[str],
     ports: Ports,
     overrides: Sequence[str],
-    wishes: Wishes,
+    request: ResourceRequest,
     console: Console,
 ) -> int:
     """Start every command on this machine. Returns the exit code of the trainers."""
@@ -190,11 +210,11 @@ def run_here(
     require_free("--port", ports.trainers)
     for number in range(layout.generators):
         require_free("--server-port", ports.servers + number)
-    commands = torchrun.commands(layout, hosts, ports, overrides, wishes)
-    return local.run(commands, Path("runs") / f"launch-{wishes.run_id}", console)
+    commands = torchrun.commands(layout, hosts, ports, overrides, request)
+    return torchrun.run_here(commands, Path("runs") / f"launch-{request.run_id}", console)
 
 
-COMMAND = OptionsCommand(
+LAUNCH = OptionsCommand(
     "launch",
     "the commands of a run over devices and nodes",
     "layout=1x8:7+1 algo=grpo mode=async",
@@ -203,6 +223,7 @@ COMMAND = OptionsCommand(
         "[--server-port N] [--cpu] [--mps] [--share] [--cpus-per-task N] [--mem SIZE] "
         "[--container-image IMAGE] [--container-mounts A:B,C:D] [key=value ...]"
     ),
+    completes="layout",
     add_options=add_options,
     action=launch,
 )

@@ -4,45 +4,54 @@ from __future__ import annotations
 
 import difflib
 import os
+import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 from rlhf_lab.cli.arguments import refuse_secrets
 from rlhf_lab.cli.command import MULTIRUN, Command
-from rlhf_lab.cli.endings import BAD_INPUT, end_rank, exit_code
-from rlhf_lab.cli.version import version_text
+from rlhf_lab.cli.exit_codes import BAD_INPUT, end_rank, exit_code
 from rlhf_lab.experiment.plugins import activate_for
-from rlhf_lab.runs.foreign.modules import see_working_folder
+from rlhf_lab.runs.foreign import see_working_folder
 from rlhf_lab.runs.kernels import RestartNeeded
+from rlhf_lab.runs.provenance import commit, version
 from rlhf_lab.training.engines.ranks import has_joined
 from rlhf_lab.types.errors import UserError
 
-# Files of commands, in the order of `rlhf-lab --help`. A new command is a file and a word here.
-MODULES = """
-data train sft label relabel reward_model stages evaluate implicit_reward pipeline sweep runs watch
-samples chat resume replay fork attribute timeline serve launch export sync report plot figures
-tables compare publication_tables claims plan cluster explain completion
-""".split()
-
+# Commands with their files, in the order of `rlhf-lab --help`; a constant there has the command's
+# name in capitals.
+FILES = """
+data:stages train:train sft:stages label:stages relabel:stages reward-model:stages stages:stages
+evaluate:evaluate implicit-reward:evaluate pipeline:train sweep:sweep runs:runs watch:watch
+samples:samples chat:export resume:train replay:train fork:train attribute:attribute
+timeline:timeline serve:launch launch:launch export:export sync:sync report:analysis plot:analysis
+figures:analysis tables:analysis compare:analysis publication-tables:analysis claims:analysis
+plan:plan cluster:plan explain:explain completion:completion
+"""
 # What the scripts of `rlhf-lab completion` ask.
 COMPLETE = "__complete"
+# Read from what is installed: importing torch for its number would take seconds.
+LIBRARIES = ("torch", "transformers", "hydra-core")
 
 
 class Commands(Mapping[str, Command]):
-    """The commands by name, that of their file with dashes. A file is imported when its command is
-    asked for, so that one command does not wait for the others."""
+    """The commands by name. A file is imported when a command of it is needed, so that one command
+    does not wait for the others."""
+
+    def __init__(self) -> None:
+        self._files = dict(pair.split(":") for pair in FILES.split())
 
     def __getitem__(self, name: str) -> Command:
-        module = dict(zip(self, MODULES, strict=True))[name]
-        command: Command = import_module(f"rlhf_lab.cli.{module}").COMMAND
+        module = import_module(f"rlhf_lab.cli.{self._files[name]}")
+        command: Command = getattr(module, name.replace("-", "_").upper())
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return (module.replace("_", "-") for module in MODULES)
+        return iter(self._files)
 
     def __len__(self) -> int:
-        return len(MODULES)
+        return len(self._files)
 
 
 COMMANDS = Commands()
@@ -62,6 +71,18 @@ def usage() -> str:
             "rlhf-lab --version is what runs here.",
         ]
     )
+
+
+def version_text() -> str:
+    """The versions of this package, of its commit in a checkout, of Python and of libraries, for
+    the report of a bug."""
+    code = commit()
+    place = ""
+    if code:
+        place = f" (commit {code['commit'][:12]}{', changed' if code['is_dirty'] else ''})"
+    libraries = [f"{name} {version(name) or 'not installed'}" for name in LIBRARIES]
+    words = [f"rlhf-lab {version('rlhf-lab')}{place}", f"Python {platform.python_version()}"]
+    return ", ".join([*words, *libraries])
 
 
 def main() -> int:
@@ -96,7 +117,7 @@ def text_without_command(arguments: list[str]) -> str | None:
     if arguments[0] == "--version":
         return version_text()
     if arguments[0] == COMPLETE:
-        from rlhf_lab.cli.complete import candidates
+        from rlhf_lab.cli.completion import candidates
 
         return "\n".join(candidates(arguments[1:], COMMANDS))
     return None
@@ -111,9 +132,22 @@ def unknown(name: str) -> str:
 
 def run_in_its_rank(command: Command, arguments: list[str]) -> int:
     """Run a command. Under torchrun the main process alone runs it: the others train with it, and
-    end here."""
-    if (world_size := int(os.environ.get("WORLD_SIZE", "1"))) > 1:
-        require_distributed(command, arguments, world_size)
+    end here. Several processes are refused for what one does alone: training and evaluation use
+    them, one run at a time."""
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size > 1 and not command.is_distributed:
+        names = ", ".join(name for name, other in COMMANDS.items() if other.is_distributed)
+        raise UserError(
+            f"rlhf-lab {command.name} with {world_size} processes (WORLD_SIZE): only {names} "
+            "make use of them; start it without torchrun"
+        )
+    if world_size > 1 and (flags := MULTIRUN & set(arguments)):
+        raise UserError(
+            f"rlhf-lab {command.name} {' '.join(sorted(flags))} with {world_size} processes "
+            "(WORLD_SIZE): a sweep starts runs of one process each; start it without torchrun, or "
+            "start every run with a torchrun of its own"
+        )
+    if world_size > 1:
         from rlhf_lab.experiment.train import run_worker_rank
         from rlhf_lab.training.engines.ranks import rank
 
@@ -121,23 +155,6 @@ def run_in_its_rank(command: Command, arguments: list[str]) -> int:
             see_working_folder()  # the main process sends parts of plugins by name
             run_worker_rank()
     return run_command(command.name, arguments)
-
-
-def require_distributed(command: Command, arguments: Sequence[str], world_size: int) -> None:
-    """Refuse several processes for what one does alone: training and evaluation use them, one
-    run at a time."""
-    if not command.is_distributed:
-        names = ", ".join(name for name, other in COMMANDS.items() if other.is_distributed)
-        raise UserError(
-            f"rlhf-lab {command.name} with {world_size} processes (WORLD_SIZE): only {names} "
-            "make use of them; start it without torchrun"
-        )
-    if flags := MULTIRUN & set(arguments):
-        raise UserError(
-            f"rlhf-lab {command.name} {' '.join(sorted(flags))} with {world_size} processes "
-            "(WORLD_SIZE): a sweep starts runs of one process each; start it without torchrun, or "
-            "start every run with a torchrun of its own"
-        )
 
 
 def run_command(name: str, arguments: list[str]) -> int:

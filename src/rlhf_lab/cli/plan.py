@@ -1,11 +1,15 @@
-"""`rlhf-lab plan`: what other settings would take, predicted from the seconds of a run, and what
-layouts of named GPUs would take, predicted from sizes."""
+"""`rlhf-lab plan` and `rlhf-lab cluster fit`: what other settings would take, predicted from the
+seconds of a run, what layouts of named GPUs would take, predicted from sizes, and the virtual
+cluster that behaves like a real asynchronous run.
+"""
 
 from __future__ import annotations
 
 import argparse
 import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from rlhf_lab.experiment.planning.layouts.search import Plan
     from rlhf_lab.experiment.planning.layouts.workload import Workload
 
+
 SETTINGS = (
     "of RUN: settings to predict, several values with commas: run.passes=1,2 mode=sync,async; with "
     "--gpu: the overrides of a run, as for `rlhf-lab train`, and layout=NODESxDEVICES:T+G"
@@ -33,9 +38,13 @@ FIXABLE = (
 )
 OPEN = ("auto", "0")
 MOST_NODES, MOST_DEVICES = 64, 64
+FITTED = (
+    *("generators", "sequences", "step_seconds", "prefill_tokens_per_second"),
+    *("round_seconds", "order"),
+)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_plan_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("words", nargs="*", metavar="RUN", help="a run that was trained")
     text = "predict from sizes for this GPU (h200, h100, a100, ...; `this` measures this machine's)"
@@ -52,36 +61,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument_group("KEY=VALUE", SETTINGS)
 
 
-def show(options: argparse.Namespace, console: Console) -> int:
+def plan(options: argparse.Namespace, console: Console) -> int:
+    """Print what other settings of a run would take; with --gpu layouts for a config, or the error
+    of the prediction for a run."""
+    words = options.words
+    is_of_run = words and not is_option(words[0])
     if options.gpu:
-        return show_gpu(options, console)
-    if not options.words or is_option(options.words[0]):
-        raise UserError(need_text(options.words))
+        require_counts(options)
+        if is_of_run:
+            recorded = recorded_overrides(Path(words[0]))
+            with_config(recorded, lambda config: compare(options, config, console))
+        else:
+            own = [word for word in words if not word.startswith("layout=")]
+            texts = [word.removeprefix("layout=") for word in words if word not in own]
+            with_config(own, lambda config: search(options, texts, own, config, console))
+        return 0
+    if not is_of_run:
+        from rlhf_lab.experiment.planning.layouts.gpus import KNOWN
+
+        line = shlex.join(["rlhf-lab", "plan", "--gpu", "NAME", *options.words])
+        raise UserError(f"rlhf-lab plan without RUN needs --gpu NAME, as in {line}: choose {KNOWN}")
     folder = Path(options.words[0])
     from rlhf_lab.experiment.planning import planner
 
     planner.show(folder, options.words[1:], console)
-    return 0
-
-
-def need_text(words: Sequence[str]) -> str:
-    """What a prediction without a run and without a GPU needs."""
-    from rlhf_lab.experiment.planning.layouts.gpus import KNOWN
-
-    line = shlex.join(["rlhf-lab", "plan", "--gpu", "NAME", *words])
-    return f"rlhf-lab plan without RUN needs --gpu NAME, as in {line}: choose {KNOWN}"
-
-
-def show_gpu(options: argparse.Namespace, console: Console) -> int:
-    """Print layouts for a config, or the error of the prediction for a run."""
-    require_counts(options)
-    words = options.words
-    if words and not is_option(words[0]):
-        with_config(recorded_overrides(Path(words[0])), lambda own: compare(options, own, console))
-        return 0
-    overrides = [word for word in words if not word.startswith("layout=")]
-    texts = [word.removeprefix("layout=") for word in words if word.startswith("layout=")]
-    with_config(overrides, lambda own: search(options, texts, overrides, own, console))
     return 0
 
 
@@ -100,7 +103,7 @@ def with_config(overrides: Sequence[str], act: Callable[[Config], None]) -> None
     """Act on the config of these overrides. What a machine must have to run it is not required."""
     from rlhf_lab.cli.compose import compose
     from rlhf_lab.experiment.checks import check
-    from rlhf_lab.experiment.config import typed
+    from rlhf_lab.experiment.typed import typed
 
     def job(cfg: object) -> None:
         config = typed(cfg)  # type: ignore[arg-type]
@@ -162,11 +165,70 @@ def compare(options: argparse.Namespace, config: Config, console: Console) -> No
     show_errors(folder, config, work, gpu, console)
 
 
-COMMAND = OptionsCommand(
+PLAN = OptionsCommand(
     "plan",
     "predict other settings from a run's times, or layouts of GPUs",
     "runs/RUN mode=async run.passes=1,2",
     usage="RUN [key=value,value ...] | --gpu NAME [--devices N] [RUN | layout=... key=value ...]",
-    add_options=add_options,
-    action=show,
+    completes="folders",
+    add_options=add_plan_options,
+    action=plan,
+)
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["fit"], help="fit: take the rates from a run")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run of mode=free or mode=async")
+    text = "write the options there, as an option of config group `cluster`"
+    parser.add_argument("--out", type=Path, metavar="FILE", help=text)
+
+
+def fit_cluster(options: argparse.Namespace, console: Console) -> int:
+    """Print the rates of a run, and what they predict of it."""
+    from rlhf_lab.experiment.planning.cluster_file import cluster_yaml
+    from rlhf_lab.experiment.planning.cluster_fit import distance, fitted
+
+    fit = fitted(options.run)
+    lags, wall = fit.predicted()
+    values = asdict(fit.options)
+    console.table(
+        f"virtual cluster fitted to {options.run}",
+        ("option", "value"),
+        [[f"cluster.{name}", text_of(values[name])] for name in FITTED],
+    )
+    console.table(
+        "the run, and what the cluster predicts of it",
+        ("", "run", "predicted (virtual)"),
+        [
+            ["wall-clock", f"{fit.wall:.1f} s", f"{wall:.1f} virtual s"],
+            ["share of chunks by lag", shares(fit.lags), shares(lags)],
+        ],
+    )
+    console.print(
+        f"error of the wall-clock {100 * (wall / fit.wall - 1):+.1f}%, total variation of the lags "
+        f"{distance(fit.lags, lags):.3f}"
+    )
+    if options.out:
+        comment = f"Fitted to {options.run.resolve().name} by `rlhf-lab cluster fit`."
+        options.out.write_text(cluster_yaml(fit.options, [comment]), encoding="utf-8")
+        console.print(f"wrote {options.out}")
+    return 0
+
+
+def text_of(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(getattr(value, "value", value))
+
+
+def shares(lags: Sequence[int]) -> str:
+    counts = Counter(lags)
+    return ", ".join(f"{lag}: {100 * counts[lag] / len(lags):.0f}%" for lag in sorted(counts))
+
+
+CLUSTER = OptionsCommand(
+    "cluster",
+    "fit a virtual cluster to the timeline of a run",
+    "fit runs/RUN --out conf/cluster/mine.yaml",
+    usage="fit RUN [--out FILE]",
+    add_options=add_cluster_options,
+    action=fit_cluster,
 )

@@ -14,11 +14,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlhf_lab.cli.analysis_command import extra_needed
+from rlhf_lab.cli.analysis import extra_needed
 from rlhf_lab.cli.arguments import overrides_to_resume, refuse_secrets
 from rlhf_lab.cli.command import MULTIRUN
-from rlhf_lab.cli.endings import message, refusals
-from rlhf_lab.cli.train import COMMAND
+from rlhf_lab.cli.exit_codes import message, refusals
+from rlhf_lab.cli.train import TRAIN, start
 from rlhf_lab.runs import folder
 from rlhf_lab.runs.given import name_of_function, path_of_rows
 from rlhf_lab.runs.jsonl import read_rows
@@ -111,12 +111,11 @@ def started(words: list[str], of_run: Callable[[Path, Sequence[str]], list[str]]
 
     def job(cfg: DictConfig) -> None:
         from rlhf_lab.cli.compose import start_run
-        from rlhf_lab.cli.train import train as start
 
-        found.append(start_run(COMMAND.name, start, cfg))
+        found.append(start_run(TRAIN.name, start, cfg))
 
     with as_command():
-        replace(COMMAND, job=job, of_run=of_run).run(words)
+        replace(TRAIN, job=job, of_run=of_run).run(words)
     return Run(found[0])
 
 
@@ -149,7 +148,6 @@ def unless_chosen(word: str, overrides: Sequence[str]) -> list[str]:
 
 
 def frame(path: Path) -> pandas.DataFrame:
-    """The rows of a JSONL file."""
     try:
         import pandas
     except ImportError as error:

@@ -1,4 +1,6 @@
-"""`rlhf-lab samples`: texts that a run was trained on, with reward, version and lag."""
+"""`rlhf-lab samples`: texts that a run was trained on, with reward, version and lag; with --tokens
+each token.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,21 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 from rlhf_lab.cli.command import OptionsCommand
-from rlhf_lab.cli.token_table import token_lines
 from rlhf_lab.runs.folder import ROLLOUTS, manifest_path
-from rlhf_lab.runs.rollouts import RolloutSample, read_rollouts
+from rlhf_lab.runs.rollouts import read_rollouts
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.samples import OFFLINE, POLICY, lag_in_rounds
 
+MISSING = "-"
+TOKEN_COLUMNS = ("place", "writer", "log-prob", "version", "lag", "token")
+TOKEN_LINE = "{:>6}  {:<11}  {:>8}  {:>7}  {:>3}  {}"
 INDENT = "  "
 ORDERS: Mapping[str, Callable[[RolloutSample], float]] = {
     "round": lambda one: one.round,
@@ -24,8 +32,37 @@ ORDERS: Mapping[str, Callable[[RolloutSample], float]] = {
 }
 
 
+def token_lines(sample: RolloutSample, width: int) -> Iterator[str]:
+    """A line for each token behind the prompt, its place from 0: who wrote it, and of the policy's
+    the log-prob, the version that wrote it, and its lag in rounds. Raises UserError for a sample
+    that was kept without tokens."""
+    if not sample.turns or any("token_texts" not in turn for turn in sample.turns):
+        raise UserError(
+            f"--tokens: {sample.uid} of round {sample.round} was kept without tokens, by an "
+            f"earlier version: {ROLLOUTS} of a new run has them"
+        )
+    yield TOKEN_LINE.format(*TOKEN_COLUMNS)
+    cells = (one for turn in sample.turns for one in token_cells(turn, sample.round))
+    for place, one in enumerate(cells):
+        yield TOKEN_LINE.format(place, *one)[:width]
+
+
+def token_cells(turn: Mapping[str, Any], round_: int) -> Iterator[tuple[object, ...]]:
+    """The cells of each token of a text: writer, log-prob, version, lag and the token, quoted."""
+    # With what a terminal obeys or does not show as escapes.
+    writer, texts = turn["writer"], [repr(text) for text in turn["token_texts"]]
+    if writer != POLICY:
+        for text in texts:
+            yield writer, MISSING, MISSING, MISSING, text
+        return
+    versions = turn.get("versions") or repeat(turn.get("version"), len(texts))
+    for text, logp, version in zip(texts, turn["logps"], versions, strict=True):
+        lag = MISSING if version == OFFLINE else lag_in_rounds(round_, version)
+        yield writer, MISSING if logp is None else f"{logp:.4f}", version, lag, text
+
+
 @dataclass(frozen=True)
-class Choice:
+class SampleChoice:
     """Which samples are shown. round: None for all. text: that prompt or response must contain.
     sort: the order, of which the last ones are shown, or with is_first the first ones."""
 
@@ -42,7 +79,9 @@ class Choice:
         return found[: self.count] if self.is_first else found[-self.count :]
 
 
-def sample_lines(run: Path, choice: Choice, width: int, has_tokens: bool = False) -> Iterator[str]:
+def sample_lines(
+    run: Path, choice: SampleChoice, width: int, has_tokens: bool = False
+) -> Iterator[str]:
     """Samples of a run as lines of at most `width` characters, with has_tokens as tables of their
     tokens. Raises UserError if there are none."""
     manifest_path(run)
@@ -102,7 +141,6 @@ def printable(text: str) -> str:
 
 
 def natural(text: str) -> int:
-    """A whole number from 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r}: pass a whole number")
     return int(text)
@@ -133,24 +171,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
-    """Print the samples. Returns 0."""
     is_first = options.first is not None
     default = 1 if options.tokens else 4
     count = options.first if is_first else default if options.last is None else options.last
     if count < 1:
         raise UserError(f"--{'first' if is_first else 'last'} 0 shows nothing: pass 1 or more")
-    choice = Choice(options.round, options.contains, options.sort, count, is_first)
+    choice = SampleChoice(options.round, options.contains, options.sort, count, is_first)
     width = max(40, shutil.get_terminal_size().columns)
     for line in sample_lines(options.run, choice, width, options.tokens):
         console.print(line)
     return 0
 
 
-COMMAND = OptionsCommand(
+SAMPLES = OptionsCommand(
     "samples",
     "print samples that a run was trained on, with reward, version and lag",
     "runs/RUN --round 8",
     usage="RUN [--round R] [--contains TEXT] [--sort reward] [--first N | --last N] [--tokens]",
+    completes="folders",
     add_options=add_options,
     action=show,
 )

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rlhf_lab.cli import train
 from rlhf_lab.cli.command import HydraCommand
-from rlhf_lab.cli.endings import BAD_INPUT
-from rlhf_lab.sweeps.options import SweeperOptions
-from rlhf_lab.sweeps.shipped import questions, sweep_file
+from rlhf_lab.cli.exit_codes import BAD_INPUT
+from rlhf_lab.sweeps.options import SweeperOptions, questions, sweep_file
 
 # Options of the sweeper, which may be passed without `hydra.sweeper.`.
 SHORT = tuple(f.name for f in dataclasses.fields(SweeperOptions))
 
 
 class SweepCommand(HydraCommand):
-    """Runs, or goes on with, the jobs of one file."""
+    """Runs or resumes the jobs of one file."""
 
     def help(self) -> str:
         known = questions()
@@ -45,24 +44,22 @@ class SweepCommand(HydraCommand):
 
 
 def flags_of(arguments: Sequence[str]) -> list[str]:
-    """What Hydra is passed for a sweep's name or path and its overrides."""
+    """What Hydra is passed for a sweep's name or path and its overrides, in which options of the
+    sweeper have short names."""
     path = sweep_file(arguments[0])
     chosen = ["--config-dir", str(path.parent), "--config-name", path.stem]
-    return ["-m", *chosen, *long_names(arguments[1:])]
+    whole = [
+        f"hydra.sweeper.{text}" if text.partition("=")[0] in SHORT else text
+        for text in arguments[1:]
+    ]
+    return ["-m", *chosen, *whole]
 
 
-def long_names(overrides: Sequence[str]) -> Iterator[str]:
-    """Overrides with the whole names of the sweeper's options."""
-    for text in overrides:
-        is_short = text.partition("=")[0] in SHORT
-        yield f"hydra.sweeper.{text}" if is_short else text
-
-
-COMMAND = SweepCommand(
+SWEEP = SweepCommand(
     "sweep",
     "run or go on with a sweep, by its name or by the path of its file",
     "staleness_nano launcher=joblib dry=true",
     usage="NAME|PATH.yaml [dry=true] [rerun=failed] [extend=true] [key=value ...]",
-    job=train.job,
-    job_command=train.COMMAND.name,
+    job=train.train,
+    job_command=train.TRAIN.name,
 )

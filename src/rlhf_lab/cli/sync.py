@@ -14,8 +14,7 @@ from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.wandb import FILES
-from rlhf_lab.runs.trackers.wandb_report import save_report
+from rlhf_lab.runs.trackers.wandb import FILES, save_report
 from rlhf_lab.types.errors import UserError
 
 OFFLINE = "offline-run-*/run-*.wandb"
@@ -59,7 +58,12 @@ def sync(options: argparse.Namespace, console: Console) -> int:
     if options.report:
         console.print(f"report: {save_report(options.report)}")
         return 0
-    folders = sendable(options.folders)
+    folders = list(dict.fromkeys(options.folders))
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"{folder} is no folder: pass a run, or a folder with runs below it")
+    if find_spec("wandb") is None:
+        raise UserError("it needs the package wandb: pip install 'rlhf-lab[wandb]'")
     is_dry: bool = options.dry
     runs = [outbox for folder in folders for outbox in outboxes(folder)]
     growing = [outbox for outbox in runs if outbox.is_growing]
@@ -74,18 +78,10 @@ def sync(options: argparse.Namespace, console: Console) -> int:
         f"{len(growing)} still going on": [outbox.name for outbox in growing],
         f"{len(failed)} failed": failed,
     }
-    console.print(", ".join(listed(text, names) for text, names in summary.items()))
+    console.print(
+        ", ".join(f"{text} ({', '.join(n)})" if n else text for text, n in summary.items())
+    )
     return int(bool(failed))
-
-
-def sendable(folders: Sequence[Path]) -> list[Path]:
-    """The folders, each once. Raises UserError for what is no folder, and without wandb."""
-    for folder in folders:
-        if not folder.is_dir():
-            raise UserError(f"{folder} is no folder: pass a run, or a folder with runs below it")
-    if find_spec("wandb") is None:
-        raise UserError("it needs the package wandb: pip install 'rlhf-lab[wandb]'")
-    return list(dict.fromkeys(folders))
 
 
 def outboxes(folder: Path) -> Iterator[Outbox]:
@@ -96,7 +92,7 @@ def outboxes(folder: Path) -> Iterator[Outbox]:
 
 
 def send(outbox: Outbox, console: Console) -> bool:
-    """Send a run's files and print the result. Raises UserError if nobody is logged in, since then
+    """Send a run's files and print the result. Raises UserError without a login, since then
     no other run can be sent either. Returns whether all were sent."""
     files = outbox.unsent
     command = [sys.executable, "-m", "wandb", "sync", *map(str, files)]
@@ -118,15 +114,12 @@ def files_text(files: Sequence[Path]) -> str:
     return "1 file" if len(files) == 1 else f"{len(files)} files"
 
 
-def listed(text: str, names: Sequence[str]) -> str:
-    return f"{text} ({', '.join(names)})" if names else text
-
-
-COMMAND = OptionsCommand(
+SYNC = OptionsCommand(
     "sync",
     "send what runs of tracker=wandb_offline wrote to Weights & Biases",
     "runs --dry",
     usage="[FOLDER|RUN ...] [--dry] [--report ENTITY/PROJECT]",
+    completes="folders",
     add_options=add_options,
     action=sync,
 )

@@ -18,13 +18,12 @@ from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlhf_lab.cli.watch_source import Source, WatchedRun
+from rlhf_lab.cli.watch import Source, WatchedRun
+from rlhf_lab.runs.live.files import RoundRow
 from rlhf_lab.runs.live.lines import phase_name
-from rlhf_lab.runs.live.rows import Row
-from rlhf_lab.runs.live.state import LiveState, RunFollower
-from rlhf_lab.runs.live.window import WINDOW, Window
+from rlhf_lab.runs.live.state import WINDOW, LiveState, RoundWindow, RunFollower
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.sweeps.job_rows import JobRow, cells
+from rlhf_lab.sweeps.job_progress import cells
 from rlhf_lab.types.errors import UserError
 
 LOOPBACK = "127.0.0.1"
@@ -52,19 +51,17 @@ def serve(source: Source, port: int, console: Console) -> None:
             return
 
 
-def server_of(source: Source, port: int) -> Server:
+def server_of(source: Source, port: int) -> PageServer:
     """The server, which listens already."""
     try:
-        return Server(source, port)
+        return PageServer(source, port)
     except OSError as error:
         raise UserError(
             f"--port {port} cannot be listened at ({error.strerror}): pass another, or none"
         ) from error
 
 
-class Server(ThreadingHTTPServer):
-    """Serves one run or sweep."""
-
+class PageServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, source: Source, port: int) -> None:
@@ -74,7 +71,7 @@ class Server(ThreadingHTTPServer):
         self._lock = Lock()
 
     def state(self) -> bytes:
-        """The JSON that the page asks for again and again."""
+        """The JSON that the page requests every second."""
         with self._lock:
             value = state_of(self._source)
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
@@ -83,14 +80,17 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD of two addresses."""
 
-    server: Server
+    server: PageServer
     server_version = "rlhf-lab"
     sys_version = ""
-    # A browser that keeps a connection open without asking holds a thread no longer.
+    # After so many seconds an idle connection of a browser frees its thread.
     timeout = 30
 
     def do_GET(self) -> None:
-        if self.headers.get("Host", "") not in allowed_hosts(self.server.server_port):
+        # What a browser sends that was given the address itself.
+        port = self.server.server_port
+        allowed = [*(f"{host}:{port}" for host in HOSTS), *(HOSTS if port == 80 else ())]
+        if self.headers.get("Host", "") not in allowed:
             self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"unknown host: open the address\n")
             return
         address = urlsplit(self.path).path
@@ -119,12 +119,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: a page asks every second."""
-
-
-def allowed_hosts(port: int) -> set[str]:
-    """What a browser sends that was given the address itself."""
-    return {f"{host}:{port}" for host in HOSTS} | (set(HOSTS) if port == 80 else set())
+        """Nothing: a page sends a request every second."""
 
 
 def state_of(source: Source) -> dict[str, Any]:
@@ -141,18 +136,16 @@ def state_of(source: Source) -> dict[str, Any]:
         "name": source.name,
         "is_open": not source.is_over(),
         "left": source.jobs.seconds_left(rows),
-        "runs": [job_value(row, source.jobs.followers[row.name]) for row in begun if row in chosen],
+        "runs": [
+            run_value(row.live, source.jobs.followers[row.name]) | {"name": row.name}
+            for row in begun
+            if row in chosen and row.live is not None
+        ],
         "jobs": [cells(row) for row in rows],
     }
 
 
-def job_value(row: JobRow, follower: RunFollower) -> dict[str, Any]:
-    assert row.live is not None, "chosen among those that began"
-    return run_value(row.live, follower) | {"name": row.name}
-
-
 def run_value(state: LiveState, follower: RunFollower) -> dict[str, Any]:
-    """A run's state and curves."""
     known = asdict(state)
     for name in ("lag_rounds", "lag_updates"):
         known[name] = {str(lag): count for lag, count in known[name].items()}
@@ -160,13 +153,13 @@ def run_value(state: LiveState, follower: RunFollower) -> dict[str, Any]:
     return known | {"curves": curves(follower.rows, state.generators)}
 
 
-def curves(rows: Sequence[Row], generators: int) -> Mapping[str, list[float | None]]:
+def curves(rows: Sequence[RoundRow], generators: int) -> Mapping[str, list[float | None]]:
     """The curves over rounds, thinned to MOST_POINTS. Rates and shares are those of the window that
     ends at the round."""
     step = max(1, math.ceil(len(rows) / MOST_POINTS))
     ends = sorted({*range(len(rows) - 1, -1, -step)})
     found: dict[str, list[float | None]] = {"round": [float(rows[end].step + 1) for end in ends]}
-    windows = [Window(rows[max(0, end - REACH) : end + 1]) for end in ends]
+    windows = [RoundWindow(rows[max(0, end - REACH) : end + 1]) for end in ends]
     for name in ("reward", "kl", "entropy", "length", "grad_norm", "lag_updates", "lag_rounds"):
         found[name] = [
             window.mean(name) if step > 1 else rows[end].get(name)

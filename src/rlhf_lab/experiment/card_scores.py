@@ -11,8 +11,8 @@ from huggingface_hub import EvalResult
 from rlhf_lab.evaluation.score_table import cells
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.folder import EVALS
-from rlhf_lab.runs.harness_results import read_harness
 from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.schema import read_harness
 
 OMITTED = ("run", "version", "samples/s")
 # Scores that the hub shows beside a model, with their names there.

@@ -54,8 +54,8 @@ from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import pair_columns, pairs_file, trains_proxy
 from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.rewards.options import NoJudge, named_parts, parts
+from rlhf_lab.runs.jsonl import leaves
 from rlhf_lab.runs.secrets import secret_in
-from rlhf_lab.runs.trackers.jsonl import leaves
 from rlhf_lab.tasks.chat import check_end
 from rlhf_lab.tasks.examples import as_examples
 from rlhf_lab.tasks.pair_sources import pair_examples

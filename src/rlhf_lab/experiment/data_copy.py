@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.runs.atomic_folder import atomic_folder
+from rlhf_lab.runs.disk import atomic_folder
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.audit import Overlap, SplitAudit
 from rlhf_lab.tasks.tables import TableExamples

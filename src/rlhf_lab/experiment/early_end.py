@@ -11,10 +11,10 @@ from typing import Any
 from rlhf_lab.experiment.outputs import CHECKPOINTS
 from rlhf_lab.runs.disk import disk_error
 from rlhf_lab.runs.folder import MANIFEST
-from rlhf_lab.runs.precision import precision_in
+from rlhf_lab.runs.manifest import precision_in
 from rlhf_lab.runs.run_directory import End, RunDirectory
 from rlhf_lab.runs.secrets import masked
-from rlhf_lab.runs.signals import Stop
+from rlhf_lab.runs.signals import SignalHandler
 from rlhf_lab.training.checkpoint_files import saved_checkpoints
 from rlhf_lab.types.errors import StopRequested
 
@@ -33,7 +33,7 @@ def end_early(record: RunDirectory, error: BaseException) -> None:
         error.add_note(f"{record.folder / MANIFEST} could not be updated either: {second}")
 
 
-def with_hint(error: BaseException, stop: Stop, folder: Path) -> BaseException:
+def with_hint(error: BaseException, stop: SignalHandler, folder: Path) -> BaseException:
     """The exception that ends a run's command. Of a run that was stopped: KeyboardInterrupt at
     Ctrl-C, else StopRequested, whose text names the checkpoint and how to resume the run."""
     if disk_error(error):

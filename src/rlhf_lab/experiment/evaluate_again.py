@@ -20,10 +20,9 @@ from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs.locks import is_free, try_lock
 from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.provenance import short_commit
-from rlhf_lab.runs.run_lock import LOCK, run_lock
+from rlhf_lab.runs.run_directory import LOCK, run_lock
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.runs.trackers.evaluations import mirror_evaluation
-from rlhf_lab.runs.trackers.identity import JobType, TrackedRun
+from rlhf_lab.runs.trackers.mirrors import JobType, TrackedRun, mirror_evaluation
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 

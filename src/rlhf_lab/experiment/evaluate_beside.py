@@ -23,8 +23,7 @@ from rlhf_lab.experiment.version_judge import DIGEST, known_rows, row_digest, ve
 from rlhf_lab.rewards.fields import AUTO
 from rlhf_lab.rollout.generator_main import portable
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.child import exit_text
-from rlhf_lab.runs.child_side import read_ahead, when_ended
+from rlhf_lab.runs.child import exit_text, read_ahead, when_ended
 from rlhf_lab.runs.folder import EVALS
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.saved_tensors import saved_versions

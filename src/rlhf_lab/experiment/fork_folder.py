@@ -7,16 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlhf_lab.experiment.outputs import CHECKPOINTS
-from rlhf_lab.runs.atomic_folder import (
+from rlhf_lab.runs.disk import (
     CorruptFolder,
     atomic_file,
     atomic_folder,
     files_in,
     verify,
 )
-from rlhf_lab.runs.extents import Extent, require_rows
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import Unreadable, read_json
+from rlhf_lab.runs.row_digests import Extent, require_rows
 from rlhf_lab.runs.saved_tensors import WEIGHTS, read_version, version_files, write_version
 from rlhf_lab.training.checkpoint_files import (
     QUEUE,

@@ -14,9 +14,9 @@ import torch
 from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.export import export, versions
-from rlhf_lab.runs.atomic_folder import atomic_write
+from rlhf_lab.runs.disk import atomic_write
 from rlhf_lab.runs.folder import POLICY, make_folder
-from rlhf_lab.runs.harness_results import HARNESS, HarnessResult
+from rlhf_lab.runs.schema import HARNESS, HarnessResult
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 

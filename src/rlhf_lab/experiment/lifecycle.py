@@ -28,14 +28,13 @@ from rlhf_lab.experiment.validate import validate
 from rlhf_lab.models.causal_lm import require_savable, save_adapters, save_policy
 from rlhf_lab.models.devices import release_unused
 from rlhf_lab.models.weights import meta_model, weights_digest, with_parameters
-from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.extents import extent_of
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
-from rlhf_lab.runs.run_directory import End, RunDirectory
-from rlhf_lab.runs.run_lock import run_lock
-from rlhf_lab.runs.signals import Stop, listening
+from rlhf_lab.runs.row_digests import extent_of
+from rlhf_lab.runs.run_directory import End, RunDirectory, run_lock
+from rlhf_lab.runs.signals import SignalHandler, listening
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -115,7 +114,7 @@ def finish_run(
     record: RunDirectory,
     loader: PolicyLoader,
     stages: Artifacts,
-    stop: Stop,
+    stop: SignalHandler,
 ) -> End:
     """Train, unless the run had trained to its end before; then evaluate. Returns the state of the
     run: it may have come to its pause only."""

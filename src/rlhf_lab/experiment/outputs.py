@@ -14,24 +14,20 @@ from typing_extensions import TypedDict
 
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.runs.atomic_folder import remove_drafts
-from rlhf_lab.runs.disk import save_file
+from rlhf_lab.runs.disk import remove_drafts, save_file
 from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, ROLLOUTS, SCHEDULE, TIMELINE, VALIDATION
-from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.jsonl import JsonlFile, JsonlTracker, read_rows
 from rlhf_lab.runs.live.progress import TRAIN
 from rlhf_lab.runs.reading import checked
-from rlhf_lab.runs.rollouts import RolloutSample
 from rlhf_lab.runs.saved_tensors import WEIGHTS, write_version
-from rlhf_lab.runs.schema import Amount
+from rlhf_lab.runs.schema import Amount, RolloutSample
 from rlhf_lab.runs.trackers.console import Bar, Console
-from rlhf_lab.runs.trackers.identity import TrackedRun
-from rlhf_lab.runs.trackers.jsonl import JsonlFile, JsonlTracker
-from rlhf_lab.runs.trackers.mirrors import ShowsSamples, open_mirrors
+from rlhf_lab.runs.trackers.mirrors import TrackedRun, open_mirrors
+from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.loop import Hooks
 from rlhf_lab.types.data import Batch, Metrics, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Tracker
 from rlhf_lab.types.samples import Group
 
 CHECKPOINTS = "checkpoints"
@@ -75,8 +71,8 @@ class FolderOutput:
         wall, mirrored = progress(folder)
         self.checkpoints.cut_records(begin)
         with ExitStack() as stack:
-            trackers: list[Tracker] = [JsonlTracker(folder / METRICS)]
-            trackers += open_mirrors(config.tracker, self._run, mirrored, console.print)
+            mirrors = open_mirrors(config.tracker, self._run, mirrored, console.print)
+            trackers = [JsonlTracker(folder / METRICS), *mirrors]
             for tracker in trackers:
                 stack.callback(tracker.close)
             bar = stack.enter_context(console.stage(TRAIN, total=config.run.num_rounds))
@@ -88,7 +84,7 @@ class FolderOutput:
                 save=saver(folder, kept_versions(config), self._kept),
                 keep_batch=batch_keeper(folder),
                 enter=bar.enter,
-                keep_samples=sample_keeper(config, folder, trackers, stack),
+                keep_samples=sample_keeper(config, folder, mirrors, stack),
             )
             yield hooks, wall
 
@@ -138,15 +134,14 @@ def recorder(folder: Path, stack: ExitStack) -> Callable[[Sequence[Row], Sequenc
 
 
 def sample_keeper(
-    config: Config, folder: Path, trackers: Sequence[Tracker], stack: ExitStack
+    config: Config, folder: Path, mirrors: Sequence[Tracker], stack: ExitStack
 ) -> Callable[[Sequence[RolloutSample]], None]:
-    """Write down some samples of a round, and send them to the trackers that show samples; the file
-    closes with the stack."""
+    """Write down some samples of a round, and send them to the mirrors; the file closes with the
+    stack."""
     if not config.tracker.samples:
         return lambda _: None
     file = JsonlFile(folder / ROLLOUTS)
     stack.callback(file.close)
-    mirrors = [tracker for tracker in trackers if isinstance(tracker, ShowsSamples)]
 
     def keep(samples: Sequence[RolloutSample]) -> None:
         file.append(*(sample.row() for sample in samples))

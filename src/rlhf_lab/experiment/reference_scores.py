@@ -15,7 +15,7 @@ from rlhf_lab.experiment.code_digest import code_digest
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rewards.model_options import EnsembleReward, ModelReward
-from rlhf_lab.runs.atomic_folder import ENTRY, file_digest
+from rlhf_lab.runs.disk import ENTRY, file_digest
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.training.stages.cache import cached
 from rlhf_lab.types.reward import Reward

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypedDict
 
-from rlhf_lab.runs.atomic_folder import ENTRY, atomic_write, file_digest
+from rlhf_lab.runs.disk import ENTRY, atomic_write, file_digest
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.reading import Unreadable, checked, read_json
 from rlhf_lab.types.errors import UserError

@@ -80,7 +80,7 @@ class SamplingJob:
 
 
 @dataclass(frozen=True)
-class SpreadGenerator:
+class SpreadGenerator(Generator):
     """A generator of rank 0, whose chunks all ranks draw. number: of its generator in `sampler`."""
 
     sampler: ChunkSampler

@@ -10,7 +10,7 @@ from operator import attrgetter
 from rlhf_lab.rewards.worker_child import EachSample, Failure, Item, Judge, Outcome, Scoring
 from rlhf_lab.rewards.workers import Workers, workers_for
 from rlhf_lab.runs.child import RemoteTraceback
-from rlhf_lab.runs.foreign.boundary import ForeignFailure
+from rlhf_lab.runs.foreign import ForeignFailure
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Finish, Group, Prompt, Sample, Steps
@@ -25,11 +25,6 @@ class OnError(StrEnum):
 
 class TimeUp(RuntimeError):
     """The function did not come back within its time limit."""
-
-
-def plain_prompt(prompt: Prompt) -> str:
-    """The text of the example, for those who read no chats."""
-    return prompt.example.prompt
 
 
 class SampleScorer(Reward):
@@ -47,7 +42,7 @@ class SampleScorer(Reward):
         on_error: OnError,
         text_of: Callable[[Sample], str] = attrgetter("text"),
         workers: int | None = None,
-        prompt_text: Callable[[Prompt], str] = plain_prompt,
+        prompt_text: Callable[[Prompt], str] = attrgetter("example.prompt"),
     ) -> None:
         self._scoring = judge if isinstance(judge, Scoring) else EachSample(judge)
         self._num, self._seconds = workers, seconds

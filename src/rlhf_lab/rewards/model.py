@@ -248,8 +248,8 @@ def steps_encoder(
         return steps_as_tokens
     if not reward_tokenizer.is_fast:
         raise UserError(
-            f"{key}={path}: its tokenizer cannot tell which token stands where in a text,"
-            "  and its vocabulary is not the policy's; choose a model with a fast tokenizer"
+            f"{key}={path}: its tokenizer does not map tokens to positions in a text, "
+            "and its vocabulary is not the policy's; choose a model with a fast tokenizer"
         )
     return functools.partial(steps_as_text, reward_tokenizer, decode)
 
@@ -265,7 +265,7 @@ def as_text(tokenizer: Any, group: Group, sample: Sample) -> Sequence[int]:
         return [*frame.row(example.prompt + sample.text), frame.end]
     tokens = as_chat(tokenizer, group, sample)
     last = next((n for n in range(len(tokens), 0, -1) if frame.has_end(tokens[:n])), 0)
-    # What stands behind the end token begins the next message.
+    # Text after the end token begins the next message.
     is_ended = last and not frame.text(tokens[last:]).strip()
     return tokens[:last] if is_ended else [*tokens, frame.end]
 

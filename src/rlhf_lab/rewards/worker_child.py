@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rlhf_lab.runs.child_side import die_with, ignore_group_signals
-from rlhf_lab.runs.foreign.boundary import described, ending, shown
+from rlhf_lab.runs.child import die_with, ignore_group_signals
+from rlhf_lab.runs.foreign import described, ending, shown
 from rlhf_lab.types.samples import Example
 
 # Rewards become tensors of float32.
@@ -88,7 +88,6 @@ class EachSample(Scoring):
     judge: Judge
 
     def outcomes(self, items: Sequence[Item]) -> Iterator[tuple[int, Outcome]]:
-        """One call after another."""
         for place, item in enumerate(items):
             yield place, outcome_of(self._score, item, self.name)
 

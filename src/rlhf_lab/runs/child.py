@@ -1,25 +1,35 @@
-"""Child processes: start, exit code in words, end with escalation.
+"""Child processes, on both sides: start, exit code in words, end with escalation; signals, and the
+parent at the other end of the pipe.
 
 `Child` starts a program; `forkserver.start` starts a function in a process that has everything
-imported. What follows `Child` here, and `child_side`, serve both. The two modules import the
-standard library only: the child of a reward's time limit must start in a moment.
+imported. This module imports the standard library only: the child that scores with a reward must
+start in a moment.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 # In the words of a command: the number of the child's end of the pipe.
 PIPE = "{pipe}"
 POLL_SECONDS = 0.2
 TAIL_LINES = 30
+# What terminals and schedulers send to all processes of a group or a job.
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+PR_SET_PDEATHSIG = 1
 
 
 class RemoteTraceback(Exception):
@@ -99,14 +109,12 @@ class Child:
 
 
 def exit_text(code: int | None) -> str:
-    """An exit code in words."""
     if code is None:
         return "still running"
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def last_lines(log: Path, number: int = TAIL_LINES) -> str:
-    """The end of a log."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return "\n".join(lines[-number:]) or "(nothing)"
 
@@ -140,3 +148,55 @@ def end_process(pid: int, seconds: float) -> bool:
     else:
         return False
     return True
+
+
+def ignore_group_signals() -> None:
+    """Ignore them: the parent alone decides when this process ends."""
+    for number in GROUP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def reset_group_signals() -> None:
+    """Give them their default effect, whatever the parent does at them: what a script starts in the
+    background ignores SIGINT."""
+    for number in GROUP_SIGNALS:
+        is_interrupt = number == signal.SIGINT
+        signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
+
+
+def read_ahead(
+    connection: Connection, at_end: Callable[[], object] = lambda: None
+) -> SimpleQueue[Any]:
+    """A queue that a thread fills with what the parent sends, so that the parent never waits. When
+    the parent has closed the pipe, it calls `at_end` and puts None."""
+    received: SimpleQueue[Any] = SimpleQueue()
+
+    def read() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                received.put(connection.recv())
+        at_end()
+        received.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return received
+
+
+def when_ended(parent: Any, act: Callable[[], object]) -> None:
+    """Call `act` in a thread when the parent has ended, however it ended. parent: its sentinel, or
+    the pipe to it, if the parent sends nothing."""
+
+    def wait_and_act() -> None:
+        wait([parent])
+        act()
+
+    threading.Thread(target=wait_and_act, daemon=True).start()
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, even in the middle of a call that
+    never returns (Linux). Elsewhere an idle child sees its closed pipe."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before this call
+            os._exit(1)

@@ -1,20 +1,28 @@
-"""Errors of a full, read-only or protected disk in a line, and files with the rights that the umask
-gives."""
+"""Files and folders that appear whole or not at all, the rights that the umask gives, and errors of
+a full, read-only or protected disk.
+"""
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
+from rlhf_lab.runs.reading import Unreadable, checked, read_json
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 CLOSED = {
@@ -24,6 +32,11 @@ CLOSED = {
 # An error of the system in the exceptions of libraries in Rust.
 OF_SYSTEM = re.compile(r"\(os error (\d+)\)")
 STATUS = Path("/proc/self/status")
+ENTRY = "entry.json"
+DRAFT = ".making-"
+NONE: Mapping[str, str] = {}
+# Of runs of version 0.1.
+OLD_DRAFTS = (".manifest-", ".config-")
 
 
 def disk_error(error: BaseException) -> OSError | None:
@@ -74,7 +87,6 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def save_file(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write tensors as a safetensors file."""
     from safetensors import torch as safetensors  # here, so that readers of runs start without it
 
     with writing(path):
@@ -105,3 +117,121 @@ def umask() -> int:
         mask = os.umask(0o022)
         os.umask(mask)
         return mask
+
+
+class CorruptFolder(Exception):
+    """A file of an atomic folder is missing, changed or cut short."""
+
+
+@contextmanager
+def atomic_file(path: Path, *, is_new: bool = False) -> Iterator[Path]:
+    """A draft to write; on leaving, it takes the place of `path` in one step.
+
+    is_new: raises FileExistsError if there is such a file already. On any error the draft is
+    removed.
+    """
+    draft = path.with_name(f"{DRAFT}{uuid4().hex[:12]}-{path.name}")
+    try:
+        yield draft
+        if is_new:
+            os.link(draft, path)
+        else:
+            os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def atomic_write(path: Path, text: str, *, is_new: bool = False) -> None:
+    with atomic_file(path, is_new=is_new) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def atomic_folder(
+    folder: Path, facts: Mapping[str, Any], digests: Mapping[str, str] = NONE
+) -> Iterator[Path]:
+    """A draft folder to fill; on leaving, it appears as `folder`, with digests of its files.
+
+    All data reach the disk before the name does. If another process was first, its folder stays.
+    On any error the draft is removed. digests: those known by then, by paths in the folder.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=folder.parent))
+    try:
+        yield draft
+        names = {str(path.relative_to(draft)): path for path in files_in(draft)}
+        files = {name: digests.get(name) or file_digest(path) for name, path in names.items()}
+        entry = {**facts, "files": files}
+        (draft / ENTRY).write_text(json.dumps(entry, indent=1, sort_keys=True), encoding="utf-8")
+        follow_umask(draft)
+        for path in [*files_in(draft), draft / ENTRY]:
+            flush(path)
+        try:
+            os.rename(draft, folder)
+        except OSError:
+            if not folder.exists():
+                raise
+            verify(folder)
+        flush(folder.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def verify(folder: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
+    """The entry of an atomic folder, whose files all have their digests. Raises CorruptFolder,
+    naming the file. needed: files that the entry must list."""
+    try:
+        entry = read_json(folder / ENTRY, dict[str, Any])
+        files = checked(entry.get("files"), dict[str, str], folder / ENTRY, "key files")
+    except Unreadable as error:
+        raise CorruptFolder(f"{folder} has no readable {ENTRY} ({error.reason})") from error
+    for name in needed:
+        if name not in files:
+            raise CorruptFolder(f"{folder} lacks its file {name}")
+    for name, digest in files.items():
+        path = folder / name
+        try:
+            found = file_digest(path) if path.is_file() else ""
+        except OSError as error:
+            reason = f"{name[:60]} cannot be read ({error.strerror})"
+            raise CorruptFolder(f"{folder}: {reason}") from error
+        if not found:
+            raise CorruptFolder(f"{folder} lacks its file {name}")
+        if found != digest:
+            raise CorruptFolder(f"{folder} is damaged: {name} was cut short or changed")
+    return entry
+
+
+def remove_drafts(parent: Path) -> None:
+    """Remove drafts that killed processes left. Only for a folder that one process has locked."""
+    for prefix in (DRAFT, *OLD_DRAFTS):
+        for draft in parent.glob(f"{prefix}*"):
+            discard(draft)
+
+
+def discard(path: Path) -> None:
+    """Remove a file, a link or a whole folder; nothing where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def files_in(folder: Path) -> list[Path]:
+    """All files below a folder but the entry itself."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ENTRY)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def flush(path: Path) -> None:
+    """Force a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

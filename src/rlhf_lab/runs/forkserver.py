@@ -25,7 +25,7 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.child_side import GROUP_SIGNALS, ignore_group_signals, reset_group_signals
+from rlhf_lab.runs.child import GROUP_SIGNALS, ignore_group_signals, reset_group_signals
 from rlhf_lab.types.errors import UserError
 
 METHOD = "forkserver"
@@ -60,15 +60,23 @@ def start(
     imported.
     """
     context: Any = multiprocessing.get_context(METHOD)
-    outputs = tuple(Output(number) for number in (1, 2) if is_open(number))
+    outputs = tuple(SentDescriptor(number) for number in (1, 2) if is_open(number))
     with _starting:
         process: BaseProcess = context.Process(
             target=run_target,
-            args=(Context(dict(os.environ), outputs, ignores_signals, name), target, tuple(args)),
+            args=(
+                ParentState(dict(os.environ), outputs, ignores_signals, name),
+                target,
+                tuple(args),
+            ),
             name=name,
             daemon=daemon,
         )
-        use_known_start_method()
+        # Children know this default start method: they get it from their parent, and launchers add
+        # their own to workers, such as joblib's loky.
+        known = (None, *multiprocessing.get_all_start_methods())
+        if multiprocessing.get_start_method(allow_none=True) not in known:
+            multiprocessing.set_start_method(METHOD, force=True)
         warm()
         with nameless_main():
             process.start()
@@ -76,7 +84,7 @@ def start(
 
 
 def warm() -> None:
-    """Start the server, whose imports then go on in the background."""
+    """Start the server, which imports in the background."""
     with _starting:
         if _server_pid is not None and os.getppid() == _server_pid:
             # Multiprocessing would start a second server: it does not know its parent's.
@@ -104,14 +112,6 @@ def require_short_folder(folder: str) -> None:
         )
 
 
-def use_known_start_method() -> None:
-    """Set a default start method that children know: they get it from their parent, and launchers
-    add their own to workers, such as joblib's loky."""
-    known = (None, *multiprocessing.get_all_start_methods())
-    if multiprocessing.get_start_method(allow_none=True) not in known:
-        multiprocessing.set_start_method(METHOD, force=True)
-
-
 @contextmanager
 def nameless_main() -> Iterator[None]:
     """Hide the main module's name, so that children do not import it a second time."""
@@ -127,7 +127,7 @@ def nameless_main() -> Iterator[None]:
             setattr(main, name, value)
 
 
-class Output:
+class SentDescriptor:
     """A descriptor that the child gets under the same number, in place of the server's."""
 
     def __init__(self, number: int) -> None:
@@ -137,12 +137,12 @@ class Output:
         return receive_output, (self.number, DupFd(self.number))
 
 
-def receive_output(number: int, sent: Any) -> Output:
+def receive_output(number: int, sent: Any) -> SentDescriptor:
     """In the child: give a descriptor that was sent its number."""
     descriptor = sent.detach()
     os.dup2(descriptor, number)
     os.close(descriptor)
-    return Output(number)
+    return SentDescriptor(number)
 
 
 def is_open(number: int) -> bool:
@@ -154,16 +154,16 @@ def is_open(number: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Context:
+class ParentState:
     """State of the parent that a child does not get from the server, which started earlier."""
 
     environment: dict[str, str]
-    outputs: Sequence[Output]
+    outputs: Sequence[SentDescriptor]
     ignores_signals: bool
     name: str | None
 
 
-def run_target(context: Context, target: Callable[..., object], args: tuple[Any, ...]) -> None:
+def run_target(context: ParentState, target: Callable[..., object], args: tuple[Any, ...]) -> None:
     """In the child: take over the parent's state, then call the target."""
     global _server_pid
     _server_pid = os.getppid()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.atomic_folder import atomic_file
+from rlhf_lab.runs.disk import atomic_file
 from rlhf_lab.types.errors import UserError
 
 FOLDER = Path(".cache/rlhf_lab/given")

@@ -30,8 +30,8 @@ VERSION = re.compile(r"(?:Version |MKL-DNN v)(\d+(?:\.\d+)*)")
 
 
 class Kernels(StrEnum):
-    """Config key `kernels`: the fastest ones that the processor has, or those whose bits do not
-    depend on the processor (x86 with AVX2, CPU only)."""
+    """Config key `kernels`: the fastest ones that the processor has, or those that give the
+    same bits on every processor (x86 with AVX2, CPU only)."""
 
     native = "native"
     portable = "portable"

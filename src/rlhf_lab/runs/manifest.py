@@ -101,7 +101,7 @@ class SavedStates(TypedDict):
 
 
 class ForkFacts(TypedDict):
-    """What a fork goes on from: folder and run_id of its parent, rounds that they share, what it
+    """What a fork starts from: folder and run_id of its parent, rounds that they share, what it
     changed, as key -> (parent's, fork's), and the seconds that it took to come to its round."""
 
     parent: str
@@ -191,7 +191,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def state_in(manifest: Mapping[str, Any]) -> str:
-    """The state that a manifest tells; died, if the process that it says is running is gone."""
+    """The state in a manifest; died, if it is `running` and the process has ended."""
     state: str = manifest["state"]
     return "died" if state == "running" and not is_alive(manifest) else state
 
@@ -203,7 +203,6 @@ def kernels_in(manifest: Mapping[str, Any]) -> str:
 
 
 def last_start(manifest: Mapping[str, Any]) -> str:
-    """When a run was last started or gone on with."""
     return str([manifest["started"], *(again["at"] for again in manifest.get("resumed", []))][-1])
 
 
@@ -218,3 +217,15 @@ def error_of(manifest: Mapping[str, Any]) -> str:
     # Notes may follow the error, which follows the last line of code.
     last_code = max((place for place, line in enumerate(lines) if line.startswith(" ")), default=-1)
     return next((line.strip() for line in lines[last_code + 1 :] if line.strip()), "")
+
+
+def precision_in(manifest: Mapping[str, Any]) -> str:
+    """Devices and types of numbers that a run was last started with, in a few words; "" if they are
+    unknown. Sizes of passes decide no more than the order of sums, and are left out."""
+    parts = manifest.get("precision")
+    named = parts.items() if isinstance(parts, Mapping) else ()
+    return ", ".join(
+        f"{name} {part.get('dtype')} on {part.get('device')}{' with tf32' * bool(part.get('tf32'))}"
+        for name, part in named
+        if part
+    )

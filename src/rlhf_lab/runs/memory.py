@@ -51,15 +51,10 @@ def is_shortage(error: BaseException) -> bool:
     """Whether an error means that memory ran out, on a device or on the host."""
     if isinstance(error, OutOfMemory):
         return False
-    if isinstance(error, MemoryError) or is_of_torch(error):
+    torch = sys.modules.get("torch")  # absent in processes without it
+    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
         return True
     return any(text in str(error).lower() for text in SHORTAGES)
-
-
-def is_of_torch(error: BaseException) -> bool:
-    """Whether it is torch's error of a device without memory; False in processes without torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
 def keep_freed_memory() -> bool:

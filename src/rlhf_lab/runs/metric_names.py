@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+SHARE, TOKENS, SECONDS = "share, 0 to 1", "tokens", "s"
+VIRTUAL = "virtual s"
+NATS_TOKEN, NATS_SEQUENCE, SCORE = "nats a token", "nats a sequence", "score"
+# Share of the tokens above which a correction leaves most of a round out.
+ZEROED, MOSTLY = "correction/zeroed", 0.5
+
 
 class Metric(NamedTuple):
     """A column. unit: empty for counts and for names."""
@@ -16,13 +22,6 @@ class Metric(NamedTuple):
     unit: str
     about: str
 
-
-SHARE, TOKENS, SECONDS = "share, 0 to 1", "tokens", "s"
-VIRTUAL = "virtual s"
-NATS_TOKEN, NATS_SEQUENCE, SCORE = "nats a token", "nats a sequence", "score"
-
-# Share of the tokens above which a correction leaves most of a round out.
-ZEROED, MOSTLY = "correction/zeroed", 0.5
 
 ROUND = tuple(
     Metric(*row)
@@ -260,7 +259,6 @@ def described(name: str, table: tuple[Metric, ...]) -> Metric | None:
 
 
 def reference() -> str:
-    """The tables as Markdown."""
     lines = ["# Metrics", ""]
     for title, file, table in (
         ("Rounds", "metrics.jsonl", ROUND),

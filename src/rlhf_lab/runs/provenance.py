@@ -166,7 +166,6 @@ def read_lines(path: Path) -> list[str]:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name."""
     if cpuinfo.is_file():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
@@ -189,7 +188,7 @@ def boot(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str | None:
 
 def is_alive(manifest: Mapping[str, Any]) -> bool:
     """Whether the process of a manifest still runs. One on another host counts as running, unless
-    it belonged to this very job: a job that runs here no longer runs there."""
+    it belonged to this very job: a job that runs here has ended there."""
     if manifest["host"]["name"] != socket.gethostname():
         job = manifest["process"].get("job")
         return job is None or job != os.environ.get("SLURM_JOB_ID")

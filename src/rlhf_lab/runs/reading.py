@@ -35,7 +35,7 @@ LARGEST = 2**1024
 
 
 class Loader(PARSER):  # type: ignore[misc]
-    """A YAML loader that refuses a key which stands twice in a mapping: PyYAML keeps the last."""
+    """A YAML loader that refuses repeated keys of a mapping: PyYAML keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -136,7 +136,7 @@ def is_parsers(error: BaseException) -> bool:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping of a YAML file with plain values and no anchors: a few anchors can stand for more
+    """The mapping of a YAML file with plain values and no anchors: a few anchors can expand to more
     values than memory holds."""
     data = content(path, YAML_BYTES)
     try:
@@ -182,7 +182,6 @@ def refuse_other_than_plain(value: Any) -> None:
 
 
 def adapter_of(kind: type[T]) -> TypeAdapter[T]:
-    """Pydantic's validator of a type, from a cache."""
     found = ADAPTERS.get(kind)
     if found is None:
         found = ADAPTERS[kind] = TypeAdapter(kind)

@@ -1,27 +1,72 @@
-"""How a process claims a run's folder, resumes the run in it, and records how it ended."""
+"""How a process claims and locks a run's folder, resumes the run in it, and records its end."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
 import yaml
 
-from rlhf_lab.runs.atomic_folder import DRAFT, OLD_DRAFTS, atomic_write, remove_drafts
+from rlhf_lab.runs.disk import DRAFT, OLD_DRAFTS, atomic_write, refusing, remove_drafts
 from rlhf_lab.runs.folder import CONFIG, MANIFEST, make_folder, now
 from rlhf_lab.runs.identity import NOT_RESUMED, Settings, flat, listed, recorded_settings
-from rlhf_lab.runs.manifest import kernels_in, read_manifest, state_in
-from rlhf_lab.runs.precision import precision_in
-from rlhf_lab.runs.provenance import provenance
-from rlhf_lab.runs.reading import Unreadable
-from rlhf_lab.runs.run_lock import LOCK
+from rlhf_lab.runs.locks import try_lock
+from rlhf_lab.runs.manifest import kernels_in, precision_in, read_manifest, state_in
+from rlhf_lab.runs.provenance import process, provenance
+from rlhf_lab.runs.reading import Unreadable, read_json
 from rlhf_lab.types.errors import UserError
 
+LOCK = ".lock"
+# A network file system frees the lock of a dead machine only after its lease.
+LEASE_SECONDS = 180.0
+POLL_SECONDS = 1.0
+OWNER_BYTES = 4096
 End = Literal["finished", "failed", "interrupted", "stopped", "paused"]
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a run's folder, which is created if need be, while the block runs.
+
+    The kernel frees it when this process ends, however it ends. Raises UserError at once, naming
+    the owner, if another process has it. Only a Slurm job that was requeued waits, for the lock
+    that it had on the machine before.
+    """
+    with ExitStack() as stack:
+        with refusing(f"output.dir={folder}"):
+            take(stack, folder)
+        yield
+
+
+def take(stack: ExitStack, folder: Path) -> None:
+    """Lock the folder until the stack is closed, and record the owner in the file of the lock."""
+    path = folder / LOCK
+    deadline = time.monotonic() + LEASE_SECONDS
+    while not stack.enter_context(try_lock(path)):
+        owner = owner_of(path)
+        job = os.environ.get("SLURM_JOB_ID")
+        if job is None or owner.get("job") != job or time.monotonic() > deadline:
+            raise UserError(
+                f"output.dir={folder} is in use by process {owner.get('pid', '?')} on "
+                f"{owner.get('host', '?')}: wait for it, stop it first, or choose another folder"
+            )
+        time.sleep(POLL_SECONDS)
+    path.write_text(json.dumps({**process(), "host": socket.gethostname()}), encoding="utf-8")
+
+
+def owner_of(path: Path) -> dict[str, Any]:
+    """The owner as recorded in the file; empty if it is not recorded yet."""
+    try:
+        return read_json(path, dict[str, Any], OWNER_BYTES)
+    except Unreadable:
+        return {}
 
 
 class RunDirectory:
@@ -73,7 +118,7 @@ class RunDirectory:
             restarts = [*whole.get("resumed", []), restart]
             plugins = manifest.get("plugins", [])
             whole |= {"state": "running", "resumed": restarts, "plugins": plugins}
-            # Another device may stand behind auto now.
+            # `auto` may choose another device than before.
             whole |= {"precision": manifest.get("precision", {})}
             whole |= provenance(plugins)
         record = cls(folder, whole)
@@ -89,7 +134,6 @@ class RunDirectory:
         self.update(state=state, ended=now(), **facts)
 
     def update(self, **facts: Any) -> None:
-        """Record more facts, in one step."""
         self._manifest |= facts
         atomic_write(self.folder / MANIFEST, as_json(self._manifest))
 
@@ -148,7 +192,6 @@ def check_same(
 
 
 def already_a_run(folder: Path) -> UserError:
-    """The refusal of a folder with a manifest."""
     try:
         state = state_in(read_manifest(folder / MANIFEST))
     except Unreadable:

@@ -15,8 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlhf_lab.runs.atomic_folder import atomic_file, atomic_write, remove_drafts
-from rlhf_lab.runs.disk import save_file
+from rlhf_lab.runs.disk import atomic_file, atomic_write, remove_drafts, save_file
 from rlhf_lab.runs.reading import Unreadable, file_size, read_json
 from rlhf_lab.types.data import Adapters, Weights
 
@@ -47,7 +46,6 @@ def check_tensors(path: Path) -> None:
 
 
 def no_tensors(path: Path, error: Exception) -> Unreadable:
-    """The refusal of a damaged file."""
     return Unreadable(path, f"it is damaged ({error})")
 
 
@@ -93,5 +91,4 @@ def version_files(folder: Path, name: re.Pattern[str]) -> dict[int, Path]:
 
 
 def saved_versions(run: Path) -> dict[int, Path]:
-    """The files of the versions that a run kept."""
     return version_files(run / WEIGHTS, VERSION)

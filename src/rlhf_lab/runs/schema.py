@@ -1,18 +1,21 @@
 """Types and ranges of the values in a run's files of rows, as far as the lab reads them.
 
 Rows may have further keys, and older runs lack some: a key that is there has its type. A reader
-that needs a key checks rows with a type of its own.
+that needs a key checks rows with a stricter type.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, Required
+from typing import Annotated, Any, NotRequired, Required, get_type_hints
 
 from pydantic import BeforeValidator, Field
 from typing_extensions import TypedDict
 
+from rlhf_lab.runs.reading import read_json
 from rlhf_lab.types.samples import OFFLINE
 
 
@@ -124,8 +127,19 @@ class Written(TypedDict, total=False):
     versions: list[WriterVersion]
 
 
-class Sampled(TypedDict):
-    """A row of rollouts.jsonl."""
+@dataclass(frozen=True)
+class RolloutSample:
+    """A sample that a round was trained on: a row of rollouts.jsonl.
+
+    round: from 0, as in metrics.jsonl. updates: optimizer updates before the round. prompt_id:
+    number of the prompt in the run. uid: of the task's example. sample: number in its group.
+    credit: mean over the response tokens of what the algorithm gave them. is_kept: whether any
+    update used the sample. version: oldest weights that wrote it; newest_version: those of its last
+    token. lag_rounds, lag_updates: age of the oldest weights when the round began. tokens: length
+    of the response. finish: eos, or length for the limit. steps: (last token, reward) of each step
+    that was rewarded. turns: the texts of an episode with their writers; those of the policy with
+    the reward of the turn, log-probs of the tokens, and the versions that wrote first and last.
+    """
 
     round: Count
     updates: Count
@@ -144,7 +158,25 @@ class Sampled(TypedDict):
     tokens: Count
     finish: str
     steps: list[Annotated[list[Finite], Field(min_length=2, max_length=2)]]
-    turns: NotRequired[list[Written]]
+    turns: list[Written] = field(default_factory=list)
+
+    @property
+    def num_turns(self) -> int:
+        """Turns of the policy in an episode; 0 without one, whose text has no reward of its own."""
+        return sum("reward" in turn for turn in self.turns)
+
+    def row(self) -> dict[str, Any]:
+        """The sample as a row of the file."""
+        return asdict(self)
+
+
+def row_type(part: type) -> Any:
+    """The type of rows with the fields of a dataclass; one that has a default may be missing."""
+    hints = get_type_hints(part, include_extras=True)
+    is_needed = {one.name: one.default_factory is MISSING for one in fields(part)}
+    types = {name: hints[name] if is_needed[name] else NotRequired[hints[name]] for name in hints}
+    make: Any = TypedDict
+    return make(part.__name__, types)
 
 
 KINDS: dict[str, Any] = {
@@ -154,10 +186,35 @@ KINDS: dict[str, Any] = {
     "validation.jsonl": Evaluation,
     "schedule.jsonl": Scheduled,
     "timeline.jsonl": Timed,
-    "rollouts.jsonl": Sampled,
+    "rollouts.jsonl": row_type(RolloutSample),
 }
 
 
 def kind_of(path: Path) -> Any:
     """The type of a file's rows, by the file's name; None for files that are not of a run."""
     return next((kind for name, kind in KINDS.items() if fnmatchcase(path.name, name)), None)
+
+
+HARNESS = "evaluations"
+PATTERN = "harness*.json"
+
+
+class HarnessResult(TypedDict):
+    """Results of some tasks. version: of the policy. limit: most examples of a task. lm_eval:
+    version of the harness. tasks: scores by task, `NAME_stderr` being the standard error of NAME.
+    examples: how many each task had. fewshot: solved examples before each question."""
+
+    version: Count
+    seed: int
+    limit: Count
+    lm_eval: str
+    tasks: dict[str, dict[str, float]]
+    examples: dict[str, Count]
+    fewshot: dict[str, int]
+
+
+def read_harness(run: Path) -> Iterator[tuple[str, HarnessResult]]:
+    """Label and results of every evaluation by the harness. Raises Unreadable."""
+    for path in sorted((run / HARNESS).glob(PATTERN)):
+        label = path.stem.removeprefix("harness").removeprefix("-")
+        yield label, read_json(path, HarnessResult)

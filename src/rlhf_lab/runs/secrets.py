@@ -12,7 +12,7 @@ IN_ADDRESS = re.compile(r"://[^/\s@]*@")
 BY_FORM = re.compile(
     r"\b(hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[opsu]_[A-Za-z0-9]{16,}|AKIA[A-Z0-9]{12,})"
 )
-# Variables whose value is a secret, by their last word.
+# Variables that hold a secret, by their last word.
 SECRET_VARIABLE = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD)$")
 # Shorter values are words that occur by themselves.
 LEAST_CHARACTERS = 12

@@ -17,7 +17,7 @@ ENDING = b"\nstopping after this round, with a checkpoint; Ctrl-C again ends at 
 TORCHRUN = "TORCHELASTIC_RUN_ID"
 
 
-class Stop:
+class SignalHandler:
     """A signal handler that raises StopRequested, or KeyboardInterrupt at Ctrl-C. Inside `deferred`
     it only sets flags, unless Ctrl-C comes a second time; inside `shielded` it never raises.
 
@@ -63,10 +63,10 @@ class Stop:
 
 
 @contextmanager
-def listening() -> Iterator[Stop]:
+def listening() -> Iterator[SignalHandler]:
     """Handle the signals while the block runs; other threads than the main one cannot. SIGINT is
     left alone where it is ignored, as in the background jobs of a script."""
-    stop = Stop()
+    stop = SignalHandler()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return

@@ -1,7 +1,10 @@
-"""One job of a sweep: its command, its folder, and its state as the folder shows it."""
+"""One job of a sweep: its command, its folder, its state as the folder shows it; and the progress
+of many, read from their folders wherever the jobs run.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 from rlhf_lab.experiment.config import Config, changed, settings_of
 from rlhf_lab.experiment.own_code import code_of_parts
 from rlhf_lab.rewards.options import parts
+from rlhf_lab.runs.disk import ENTRY
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.identity import (
     ADDRESSES,
@@ -20,11 +24,13 @@ from rlhf_lab.runs.identity import (
     listed,
     recorded_settings,
 )
+from rlhf_lab.runs.live.state import RunFollower
 from rlhf_lab.runs.locks import is_free
 from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.provenance import with_plugins
 from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.runs.reading import last_line as last_line
+from rlhf_lab.sweeps.job_progress import ENDED, JobRow, row_of_run, seconds_left
 from rlhf_lab.training.stages.cache import lock_file
 from rlhf_lab.types.errors import UserError
 
@@ -34,6 +40,7 @@ OUTPUT_NODES = ("output", "tracker", "checkpoint")
 ASIDE_OF_JOBS = (*OUTPUT_NODES, *ADDRESSES, "plugins")
 # States of a job that ended early without an error: it resumes from its checkpoint.
 RESUMABLE = ("stopped", "interrupted", "died", "paused")
+LINE_CHARACTERS = 60
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class State:
+class JobState:
     """name: new, running, finished, failed, or one of RESUMABLE. manifest: that of the run, empty
     for a new job."""
 
@@ -112,21 +119,15 @@ def require_same(job: Job, manifest: Mapping[str, Any]) -> None:
         )
 
 
-def stages_state(stages: Sequence[Path]) -> str:
-    """The state of a job that makes stages: finished, running, or new."""
-    missing = [stage for stage in stages if not stage.exists()]
-    if not missing:
-        return "finished"
-    return "new" if all(is_free(lock_file(stage)) for stage in missing) else "running"
-
-
-def state_of(job: Job) -> State:
+def state_of(job: Job) -> JobState:
     """The state of a job. Raises UserError if its folder holds another run."""
     path = job.folder / MANIFEST
     if not job.is_run:
-        return State(stages_state(job.stages), {})
+        missing = [stage for stage in job.stages if not stage.exists()]
+        is_idle = all(is_free(lock_file(stage)) for stage in missing)
+        return JobState("finished" if not missing else "new" if is_idle else "running", {})
     if not path.exists():
-        return State("new", {})
+        return JobState("new", {})
     try:
         manifest = read_manifest(path)
     except Unreadable as error:
@@ -134,4 +135,55 @@ def state_of(job: Job) -> State:
             f"{error}: delete {job.folder} to run the job anew, or restore the file"
         ) from error
     require_same(job, manifest)
-    return State(state_in(manifest), manifest)
+    return JobState(state_in(manifest), manifest)
+
+
+class JobTable:
+    """Reads the progress of all jobs. at_a_time: how many run side by side."""
+
+    def __init__(self, jobs: Sequence[Job], at_a_time: int) -> None:
+        self._jobs = jobs
+        self._at_a_time = at_a_time
+        self._followers = {job.name: RunFollower(job.folder) for job in jobs if job.is_run}
+        self._ended: dict[str, JobRow] = {}
+
+    def read(self) -> list[JobRow]:
+        """The rows of all jobs now. A job that ended is not read again."""
+        rows = []
+        for job in self._jobs:
+            row = self._ended.get(job.name) or self._row(job)
+            if row.state in ENDED:
+                self._ended[job.name] = row
+            rows.append(row)
+        return rows
+
+    def seconds_left(self, rows: Sequence[JobRow]) -> float | None:
+        """Seconds until all jobs are done, at the pace so far; None before any first round."""
+        return seconds_left(rows, self._at_a_time)
+
+    def _row(self, job: Job) -> JobRow:
+        try:
+            state = state_of(job).name
+        except UserError:
+            return JobRow(job.name, "unreadable", job.rounds)
+        if not job.is_run:
+            note = last_line(job.log)[:LINE_CHARACTERS] if state == "running" else ""
+            share = float(state == "finished")
+            return JobRow(job.name, state, share=share, seconds=stage_age(job, state), note=note)
+        if state == "new":
+            return JobRow(job.name, state, job.rounds)
+        follower = self._followers[job.name]
+        return row_of_run(job.name, state, job.rounds, follower, follower.view())
+
+
+def stage_age(job: Job, state: str) -> float:
+    """Seconds from the start of a job that makes stages to the last of them, or to now, by its
+    files, since the job may run on another machine."""
+    if state == "new":
+        return 0.0
+    try:
+        begun = job.lock.stat().st_mtime
+        ended = [(stage / ENTRY).stat().st_mtime for stage in job.stages if stage.exists()]
+    except OSError:
+        return 0.0
+    return max(0.0, (max(ended) if state == "finished" else time.time()) - begun)

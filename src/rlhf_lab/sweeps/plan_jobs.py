@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hydra.errors import HydraException
+from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
@@ -21,7 +23,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.composition import Composer
 from rlhf_lab.sweeps.grid import SEEDS, Grid, name_of
 from rlhf_lab.sweeps.job import Job, content_of
-from rlhf_lab.sweeps.launchers.multinode import script_of
+from rlhf_lab.sweeps.launchers.slurm_script import script_of
 from rlhf_lab.sweeps.override_text import primary_config, quoted
 from rlhf_lab.types.errors import UserError
 
@@ -30,7 +32,7 @@ STAGES = "stages"
 
 
 @dataclass(frozen=True)
-class Context:
+class SweepContext:
     """What Hydra passes to a sweeper, and the layout of its jobs."""
 
     hydra: HydraContext
@@ -41,13 +43,13 @@ class Context:
 
 
 @contextmanager
-def compose_config(context: Context, overrides: Sequence[str]) -> Iterator[Config]:
+def compose_config(context: SweepContext, overrides: Sequence[str]) -> Iterator[Config]:
     """The config of overrides; while the block runs, `hydra:` in it refers to the job."""
     with Composer(context.hydra.config_loader, context.config).config(overrides) as config:
         yield config
 
 
-def plan_jobs(context: Context, grid: Grid, folder: Path, console: Console) -> list[Job]:
+def plan_jobs(context: SweepContext, grid: Grid, folder: Path, console: Console) -> list[Job]:
     """Every job of a grid. Raises UserError for a job that could not start, and for two that would
     share a folder."""
     points = list(grid.points())
@@ -70,7 +72,7 @@ def plan_jobs(context: Context, grid: Grid, folder: Path, console: Console) -> l
 
 
 def plan_job(
-    context: Context,
+    context: SweepContext,
     grid: Grid,
     point: Mapping[str, str],
     folder: Path,
@@ -93,7 +95,7 @@ def plan_job(
         raise
 
 
-def check_config(context: Context, config: Config, checked: set[str]) -> None:
+def check_config(context: SweepContext, config: Config, checked: set[str]) -> None:
     """Refuse a config that no run could start with. checked: hashes of data that was read."""
     check(config)
     if context.layout:
@@ -106,13 +108,12 @@ def check_config(context: Context, config: Config, checked: set[str]) -> None:
 
 
 def job_from_config(
-    context: Context,
+    context: SweepContext,
     point: Mapping[str, str],
     overrides: Sequence[str],
     config: Config,
     folder: Path,
 ) -> Job:
-    """The job of a checked config."""
     from rlhf_lab.experiment.prepare import Artifacts  # with torch: a refused sweep loads none
 
     name = name_of(point)
@@ -143,14 +144,14 @@ def job_from_config(
     )
 
 
-def command_words(context: Context, command: str, overrides: Sequence[str]) -> list[str]:
+def command_words(context: SweepContext, command: str, overrides: Sequence[str]) -> list[str]:
     """The arguments of `rlhf-lab` that run a command with the config of a job."""
     # Without hydra.mode=RUN, the sweep's own config would start the sweep again.
     primary = primary_config(context.config.hydra)
     return [command, *primary, *(["hydra.mode=RUN"] if primary else []), *overrides]
 
 
-def stage_jobs(context: Context, jobs: Sequence[Job], folder: Path) -> list[Job]:
+def stage_jobs(context: SweepContext, jobs: Sequence[Job], folder: Path) -> list[Job]:
     """A job for each set of missing stages. Sets that share a stage are far apart in the order, so
     that jobs which run side by side seldom wait for each other."""
     first: dict[tuple[Path, ...], Job] = {}
@@ -160,7 +161,13 @@ def stage_jobs(context: Context, jobs: Sequence[Job], folder: Path) -> list[Job]
     every = [
         Job(
             name=f"stages of {job.name}",
-            words=tuple(command_words(context, STAGES, own_overrides(job))),
+            words=tuple(
+                command_words(
+                    context,
+                    STAGES,
+                    [text for text in job.overrides if not text.startswith("hydra.")],
+                )
+            ),
             overrides=job.overrides,
             folder=job.folder,
             log=folder / LOGS / STAGES / f"{job.name}.log",
@@ -179,6 +186,16 @@ def stage_jobs(context: Context, jobs: Sequence[Job], folder: Path) -> list[Job]
     return [job for _, job in sorted(zip(ranks, every, strict=True), key=lambda pair: pair[0])]
 
 
-def own_overrides(job: Job) -> list[str]:
-    """A job's overrides without those of Hydra."""
-    return [text for text in job.overrides if not text.startswith("hydra.")]
+class ContextSweeper(Sweeper):  # type: ignore[misc]
+    """Abstract, so that Hydra does not register it."""
+
+    context: SweepContext
+
+    def __init__(self, params: Mapping[str, Any] | None) -> None:
+        self.params = dict(params or {})
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        command = getattr(task_function, "command", "")
+        self.context = SweepContext(hydra_context, task_function, config, command)

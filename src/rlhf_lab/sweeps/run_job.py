@@ -1,35 +1,157 @@
-"""Run one job of a sweep, in the process that a launcher started for it."""
+"""Run one job of a sweep, in the process that a launcher started for it.
+
+The job has a separate process: one that is killed, or fills its memory, harms no other job. Where
+a signal stops the jobs on this machine, each saves its state first, whatever its launcher.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
+import shutil
 import signal
-from collections.abc import Sequence
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import active_children
+from multiprocessing import active_children, parent_process
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
-from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.plugins import activate
-from rlhf_lab.runs.child import end_process, exit_text
+from rlhf_lab.experiment.typed import typed
+from rlhf_lab.runs import forkserver
+from rlhf_lab.runs.child import birth, end_process, exit_text, when_ended
 from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.signals import SIGNALS
-from rlhf_lab.sweeps import child
 from rlhf_lab.sweeps.job import Job, content_of, last_line, state_of
-from rlhf_lab.sweeps.launchers.requeue import after_stop, passing_on, slurm_job
-from rlhf_lab.sweeps.stop_jobs import StopFiles
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.sweeps.launchers.slurm_jobs import Stoppable, after_stop, passing_on, slurm_job
+from rlhf_lab.types.errors import StopRequested, UserError
+
+# The module of the console script; a job is what a person would type.
+DOOR = "rlhf_lab.cli.main"
+# Libraries read these once, when they are loaded.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+# States of a job whose command did its work.
+ENDED = ("finished", "paused")
+
+
+def start_child(words: Sequence[str], log: Path, threads: int, script: str = "") -> BaseProcess:
+    """`rlhf-lab WORDS`, or a bash script instead, in a new session, writing to a log, with
+    so many threads."""
+    pin(threads)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return forkserver.start(
+        live_as_child, (tuple(words), str(log), script, threads), name="rlhf-lab"
+    )
+
+
+def pin(threads: int) -> None:
+    """Set the threads of libraries that are still to be loaded, here and in children, where the
+    environment sets none. A variable that is set to nothing sets none."""
+    for name in THREADS:
+        os.environ[name] = os.environ.get(name) or str(threads)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def live_as_child(words: tuple[str, ...], log: str, script: str, threads: int) -> None:
+    """Run the command in the child and exit with its code."""
+    # The server may have been started with another number.
+    pin(threads)
+    # Ctrl-C is for the sweep, which then sends SIGTERM to its jobs.
+    os.setsid()
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+    if script:
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        os.execvpe("bash", ["bash", "-c", script], {**os.environ, "PATH": path})
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    parent = parent_process()
+    assert parent is not None, "a child has a parent"
+    # It saves its state and ends.
+    when_ended(parent.sentinel, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    sys.argv = ["rlhf-lab", *words]
+    code: int = importlib.import_module(DOOR).main()
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+@dataclass(frozen=True)
+class StopFiles:
+    """Files through which a sweep stops its jobs: `stop`, after which no job starts, and a file for
+    each running job, named after its process."""
+
+    folder: Path
+
+    @property
+    def is_stopped(self) -> bool:
+        return (self.folder / "stop").exists()
+
+    @contextmanager
+    def child(self, pid: int) -> Iterator[None]:
+        """Keep the file of a process while the block runs."""
+        path = self.folder / str(pid)
+        path.write_text(birth(pid) or "", encoding="utf-8")
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Start no more jobs; send SIGTERM to running ones, which then save their state."""
+        (self.folder / "stop").touch()
+        for path in self.folder.iterdir():
+            # The number may belong to another process by now.
+            if path.name.isdigit() and birth(int(path.name)) == path.read_text(encoding="utf-8"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(path.name), signal.SIGTERM)
+
+
+@contextmanager
+def stop_on_signal(folder: Path, is_here: bool) -> Iterator[StopFiles]:
+    """The stop files of a launch. A signal stops its jobs; when they have ended, it raises here. A
+    second signal raises at once. Jobs on other machines (not is_here) are not stopped.
+    """
+    stop_files = StopFiles(Path(tempfile.mkdtemp(prefix=".launch-", dir=folder)))
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if received or not is_here:
+            raise_for(number)
+        received.append(number)
+        stop_files.stop()
+
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    try:
+        yield stop_files
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        shutil.rmtree(stop_files.folder, ignore_errors=True)
+    if received:
+        raise_for(received[0])
+
+
+def raise_for(number: int) -> None:
+    text = "the same command goes on with the jobs that are not finished"
+    raise (KeyboardInterrupt if number == signal.SIGINT else StopRequested)(text)
+
 
 # Exit codes of a command that a signal stopped, after it saved its state, or before it could.
 STOPPED = {os.EX_TEMPFAIL, *(-number for number in SIGNALS)}
-
-# States of a job whose command did its work.
-ENDED = ("finished", "paused")
 
 
 class JobFailed(Exception):
@@ -41,7 +163,7 @@ class JobStopped(Exception):
 
 
 @dataclass(frozen=True)
-class JobRunner:
+class JobRunner(Stoppable):
     """The task function of Hydra's launchers, which pickle it and call it once per job.
 
     code: version of the code that started the sweep. reruns: further states, beside new and
@@ -109,7 +231,7 @@ def run(job: Job, stop_files: StopFiles) -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # A worker of joblib: Ctrl-C reaches it too, but the sweep handles it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    process = child.start(job.words, job.log, job.threads, job.script)
+    process = start_child(job.words, job.log, job.threads, job.script)
     assert process.pid is not None, "it was started"
     try:
         # A job on Slurm may run longer than its sweep. Elsewhere a second signal deletes the stop
@@ -119,7 +241,9 @@ def run(job: Job, stop_files: StopFiles) -> None:
             if not stop_files.is_stopped:
                 process.join()
     finally:
-        child.end(process)
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGTERM)
+        process.join()
     code = process.exitcode
     assert code is not None, "the child has ended"
     if code in STOPPED:

@@ -1,31 +1,34 @@
-"""Run a sweep: plan its jobs, check what is done already, launch the rest, report failures."""
+"""Run jobs, and the stages that they share, through Hydra's launcher."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
 
 from rlhf_lab.experiment.config import Config, is_default
+from rlhf_lab.experiment.plugins import active
 from rlhf_lab.runs.folder import make_folder
 from rlhf_lab.runs.identity import RULE, hash_of
-from rlhf_lab.runs.next_commands import after_sweep, print_next
 from rlhf_lab.runs.provenance import code_version
+from rlhf_lab.runs.summaries import after_sweep, print_next
 from rlhf_lab.runs.trackers.console import Console, counted
-from rlhf_lab.sweeps.grid import Grid, grid_of
-from rlhf_lab.sweeps.grid_checks import check_choices, check_growth
-from rlhf_lab.sweeps.job import OUTPUT_NODES, RESUMABLE, Job, State, state_of
-from rlhf_lab.sweeps.launch_jobs import Ended, run_jobs
-from rlhf_lab.sweeps.launchers.multinode import layout_of, overrides_of
+from rlhf_lab.sweeps.grid import Grid, check_choices, check_growth, grid_of
+from rlhf_lab.sweeps.job import OUTPUT_NODES, RESUMABLE, Job, JobState, JobTable, state_of
+from rlhf_lab.sweeps.job_progress import live_table
+from rlhf_lab.sweeps.launchers.slurm_script import layout_of, overrides_of
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.override_text import PRIMARY
-from rlhf_lab.sweeps.plan_jobs import Context, plan_jobs
-from rlhf_lab.sweeps.preview import print_jobs, print_plan
+from rlhf_lab.sweeps.plan_jobs import SweepContext, plan_jobs, stage_jobs
+from rlhf_lab.sweeps.preview import parallelism_of, print_jobs, print_plan
+from rlhf_lab.sweeps.run_job import JobRunner, JobStopped, stop_on_signal
 from rlhf_lab.sweeps.sweep_file import SweepRecord, check_record, from_sweep, write_record
 from rlhf_lab.types.errors import JobsFailed, UserError
 
@@ -37,8 +40,69 @@ ASIDE = ("output.", "hydra.", "tracker", "checkpoint", "launcher")
 UNNAMED = ".multirun"
 
 
+@dataclass(frozen=True)
+class Ended:
+    """How a job ended. problem: the error in one line, empty if there is none."""
+
+    job: Job
+    state: str
+    problem: str = ""
+
+
+def run_jobs(
+    context: SweepContext, jobs: Sequence[Job], folder: Path, options: SweeperOptions
+) -> list[Ended]:
+    """Make the stages that jobs need, then run the jobs. A signal is raised again when all of them
+    have saved their state."""
+    # Stages and runs must have the same code: JobRunner refuses a change in between.
+    code = code_version()
+    reruns = (options.rerun,)
+    stages = launch(context, stage_jobs(context, jobs, folder), folder, reruns, code)
+    failed = {one.job.stages: f"{one.problem} ({one.job.log})" for one in stages if one.problem}
+    ready = [job for job in jobs if job.stages not in failed]
+    without_stages = [
+        Ended(job, "new", f"its stages failed: {failed[job.stages]}")
+        for job in jobs
+        if job.stages in failed
+    ]
+    return [*launch(context, ready, folder, reruns, code), *without_stages]
+
+
+def launch(
+    context: SweepContext, jobs: Sequence[Job], folder: Path, reruns: tuple[str, ...], code: str
+) -> list[Ended]:
+    """Let Hydra's launcher run jobs, and show one table of all of them."""
+    if not jobs:
+        return []
+    parallelism = parallelism_of(context)
+    with stop_on_signal(folder, parallelism.is_here) as stop_files:
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=context.hydra,
+            task_function=JobRunner(tuple(jobs), code, reruns, stop_files, active()),
+            config=context.config,
+        )
+        with live_table(
+            JobTable(jobs, parallelism.number), is_quiet=bool(context.config.output.quiet)
+        ):
+            returned = launcher.launch([job.overrides for job in jobs], initial_job_idx=0)
+    return [ending_of(job, one) for job, one in zip(jobs, returned, strict=True)]
+
+
+def ending_of(job: Job, returned: JobReturn) -> Ended:
+    """How a job ended, from the launcher's result and the job's folder."""
+    if returned.status is JobStatus.COMPLETED:
+        return Ended(job, str(returned.return_value))
+    error = returned._return_value
+    if isinstance(error, JobStopped):
+        return Ended(job, "stopped", str(error))
+    return Ended(job, state_of(job).name, str(error) or type(error).__name__)
+
+
 def sweep(
-    context: Context, params: Mapping[str, str], arguments: Sequence[str], options: SweeperOptions
+    context: SweepContext,
+    params: Mapping[str, str],
+    arguments: Sequence[str],
+    options: SweeperOptions,
 ) -> list[Ended]:
     """Run the jobs of a sweep's params and overrides that are not done yet.
 
@@ -59,7 +123,8 @@ def sweep(
     check_record(folder, record, options.extend)
     states = {job.name: state_of(job) for job in jobs}
     check_code(jobs, states, code, options)
-    todo = [job for job in jobs if is_to_do(states[job.name], options)]
+    startable = ("new", *RESUMABLE, options.rerun)
+    todo = [job for job in jobs if states[job.name].name in startable]
     console.print(f"sweep {folder}, code {code}")
     print_plan(context, console, jobs, states, todo)
     if options.dry:
@@ -78,7 +143,7 @@ def sweep(
     return ended
 
 
-def folder_of(context: Context, grid: Grid) -> Path:
+def folder_of(context: SweepContext, grid: Grid) -> Path:
     """The sweep's folder, named after its file, or after the hash of its overrides."""
     configured = Path(str(context.config.hydra.sweep.dir))
     if UNNAMED not in configured.parts:
@@ -92,7 +157,7 @@ def folder_of(context: Context, grid: Grid) -> Path:
     return Path(str(context.config.output.root)) / name
 
 
-def set_folder(context: Context, folder: Path) -> None:
+def set_folder(context: SweepContext, folder: Path) -> None:
     """Set the sweep's folder in the config of Hydra's launcher."""
     with read_write(context.config), open_dict(context.config):
         context.config.hydra.sweep.dir = str(folder)
@@ -100,9 +165,8 @@ def set_folder(context: Context, folder: Path) -> None:
 
 
 def record_of(
-    context: Context, grid: Grid, jobs: Sequence[Job], code: str, folder: Path
+    context: SweepContext, grid: Grid, jobs: Sequence[Job], code: str, folder: Path
 ) -> SweepRecord:
-    """The contents of sweep.json."""
     return SweepRecord(
         command=context.command,
         name=str(context.config.hydra.job.config_name),
@@ -115,7 +179,7 @@ def record_of(
     )
 
 
-def shared_hash(context: Context, fixed: Sequence[str]) -> str:
+def shared_hash(context: SweepContext, fixed: Sequence[str]) -> str:
     """The hash of the settings that all jobs share."""
     # Not checked: without the swept keys no run may be able to start with it.
     load = context.hydra.config_loader.load_sweep_config
@@ -152,7 +216,7 @@ def changed_in(node: DictConfig, hints: Mapping[str, Any], declared: Any = None)
     return found
 
 
-def composes(context: Context, override: str) -> bool:
+def composes(context: SweepContext, override: str) -> bool:
     """Whether the sweep's config has the key of an override."""
     try:
         context.hydra.config_loader.load_sweep_config(context.config, [override])
@@ -161,13 +225,8 @@ def composes(context: Context, override: str) -> bool:
     return True
 
 
-def is_to_do(state: State, options: SweeperOptions) -> bool:
-    """Whether a job in this state is started."""
-    return state.name in ("new", *RESUMABLE) or state.name == options.rerun
-
-
 def check_code(
-    jobs: Sequence[Job], states: Mapping[str, State], code: str, options: SweeperOptions
+    jobs: Sequence[Job], states: Mapping[str, JobState], code: str, options: SweeperOptions
 ) -> None:
     """Refuse to mix jobs of different versions of the code."""
     others = [

@@ -11,7 +11,7 @@ from typing import Any, Required
 
 from typing_extensions import TypedDict
 
-from rlhf_lab.runs.atomic_folder import atomic_write
+from rlhf_lab.runs.disk import atomic_write
 from rlhf_lab.runs.folder import MANIFEST, now
 from rlhf_lab.runs.identity import RULE
 from rlhf_lab.runs.locks import locked
@@ -89,9 +89,27 @@ def check_record(folder: Path, sweep: SweepRecord, may_extend: bool) -> dict[str
     """The folder's record so far, empty if there is none. Raises UserError if it has other settings
     or, unless may_extend, fewer jobs."""
     before = read_record(folder)
-    if before:
-        check_same(folder, before, sweep)
-        check_extension(folder, before["jobs"], sweep, may_extend)
+    if not before:
+        return before
+    theirs = before["jobs"]
+    others = [name for name, content in sweep.jobs.items() if theirs.get(name, content) != content]
+    # Where hashes are of another rule, the folders of the jobs show what they are.
+    is_of_rule = before["base"].startswith(RULE)
+    if is_of_rule and (others or before["base"] != sweep.base):
+        what = f"where {others[0]!r} has other settings" if others else "with other shared settings"
+        raise UserError(
+            f"{folder} holds an older sweep {what} (started {before.get('started')} with "
+            f"{' '.join(before.get('fixed', [])) or 'no overrides'}): pass "
+            "another output.root, or move that folder away"
+        )
+    added = [name for name in sweep.jobs if name not in theirs]
+    if added and not may_extend:
+        more = f" and {len(added) - 1} more" if added[1:] else ""
+        raise UserError(
+            f"{folder} holds a sweep of {len(theirs)} jobs without {added[0]!r}{more}: to add to "
+            "it pass hydra.sweeper.extend=true (make sweep ... EXTEND=1), to keep them apart "
+            "another output.root"
+        )
     return before
 
 
@@ -108,33 +126,3 @@ def read_record(folder: Path) -> dict[str, Any]:
     except Unreadable as error:
         raise UserError(f"{error}: move {folder} away, or restore the file") from error
     return record
-
-
-def check_same(folder: Path, before: Mapping[str, Any], sweep: SweepRecord) -> None:
-    """Refuse jobs whose settings differ from the folder's in more than the swept keys."""
-    theirs = before["jobs"]
-    if not before["base"].startswith(RULE):
-        return  # hashes of another rule; the folders of the jobs show what they are
-    others = [name for name, content in sweep.jobs.items() if theirs.get(name, content) != content]
-    if not others and before["base"] == sweep.base:
-        return
-    what = f"where {others[0]!r} has other settings" if others else "with other shared settings"
-    raise UserError(
-        f"{folder} holds an older sweep {what} (started {before.get('started')} with "
-        f"{' '.join(before.get('fixed', [])) or 'no overrides'}): pass "
-        "another output.root, or move that folder away"
-    )
-
-
-def check_extension(
-    folder: Path, theirs: Mapping[str, str], sweep: SweepRecord, may_extend: bool
-) -> None:
-    """Refuse to add jobs to a sweep unless may_extend."""
-    added = [name for name in sweep.jobs if name not in theirs]
-    if added and not may_extend:
-        more = f" and {len(added) - 1} more" if added[1:] else ""
-        raise UserError(
-            f"{folder} holds a sweep of {len(theirs)} jobs without {added[0]!r}{more}: to add to "
-            "it pass hydra.sweeper.extend=true (make sweep ... EXTEND=1), to keep them apart "
-            "another output.root"
-        )

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.atomic_folder import CorruptFolder, atomic_folder, flush, remove_drafts, verify
-from rlhf_lab.runs.extents import EMPTY, GrowingFile, cut_all
+from rlhf_lab.runs.disk import CorruptFolder, atomic_folder, flush, remove_drafts, verify
 from rlhf_lab.runs.reading import Unreadable, read_json
+from rlhf_lab.runs.row_digests import EMPTY, GrowingFile, cut_all
 from rlhf_lab.training.checkpoint_files import (
     QUEUE,
     SHARDS,

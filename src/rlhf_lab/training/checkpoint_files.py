@@ -22,9 +22,9 @@ from typing_extensions import TypedDict
 from rlhf_lab.rollout.chunk_states import Queued, QueuedChunk
 from rlhf_lab.rollout.open_groups import OpenGroup
 from rlhf_lab.runs.disk import save_file
-from rlhf_lab.runs.extents import Extent
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import Unreadable, read_json
+from rlhf_lab.runs.row_digests import Extent
 from rlhf_lab.runs.saved_tensors import read_tensors, read_version, version_files, write_version
 from rlhf_lab.runs.schema import Count
 from rlhf_lab.training.replay import StoredGroup

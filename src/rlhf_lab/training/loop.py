@@ -16,7 +16,8 @@ from rlhf_lab.algos.declared import require_declared, seen_by_algorithm
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.rollout.pipeline import Pipeline
-from rlhf_lab.runs.rollouts import RolloutSample, chosen
+from rlhf_lab.runs.rollouts import chosen
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.tasks.environment import TokenTexts
 from rlhf_lab.training.batch_builder import (
     ALL,

@@ -8,14 +8,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
 from rlhf_lab.algos import off_policy
 from rlhf_lab.models.batching import rewards_of, steps_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
-from rlhf_lab.runs.rollouts import RolloutSample
+from rlhf_lab.runs.schema import RolloutSample, Written
 from rlhf_lab.tasks.environment import TokenTexts, episode_metrics, transcript, turns_of
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult
 from rlhf_lab.types.run_options import RunOptions
@@ -304,5 +304,5 @@ def rollout_sample(
         tokens=length,
         finish=sample.finish.value,
         steps=[list(step) for step in steps_of(group)[number]],
-        turns=turns_of(sample, token_texts),
+        turns=cast(list[Written], turns_of(sample, token_texts)),
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlhf_lab.cli.analysis import REPORT
 from rlhf_lab.cli.main import run_command
-from rlhf_lab.cli.report import COMMAND
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.comparison.registry.answers import Criteria
@@ -322,7 +322,7 @@ def test_saved_tables_give_the_same_page_as_their_runs(folders: Path) -> None:
     pages = []
     for source in (runs, saved):
         out = folders / f"{source.name}.html"
-        COMMAND.run([str(source), "--out", str(out), "--title", "t"], QUIET)
+        REPORT.run([str(source), "--out", str(out), "--title", "t"], QUIET)
         pages.append(out.read_text())
     assert pages[0] == pages[1]
 
@@ -337,7 +337,7 @@ def test_saved_tables_give_the_same_page_as_their_runs(folders: Path) -> None:
 )
 def test_what_cannot_be_is_refused(folders: Path, options: list[str], said: str) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
-        COMMAND.run([str(folders / "runs"), *options], QUIET)
+        REPORT.run([str(folders / "runs"), *options], QUIET)
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +346,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(UserError, match=re.escape("pip install 'rlhf-lab[analysis]'")):
-        COMMAND.run(["runs"], QUIET)
+        REPORT.run(["runs"], QUIET)
 
 
 def test_a_number_without_a_width_has_its_reason() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.runs.rollouts import RolloutSample
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab_analysis.report.samples import CHARACTERS, CUT, evaluated, rollout
 
 pytestmark = pytest.mark.usefixtures("costly")

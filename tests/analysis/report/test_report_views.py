@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.runs.rollouts import RolloutSample
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab_analysis.report.make import Options, html
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.tables.gather import gather

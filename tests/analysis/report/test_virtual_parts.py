@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.runs.timeline import PAUSED, LaneSpan
-from rlhf_lab.runs.timeline_colours import PAUSED_LABEL
+from rlhf_lab.runs.timeline_svg import PAUSED_LABEL
 from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.report import timelines
 from rlhf_lab_analysis.report.groups import Group, name_groups

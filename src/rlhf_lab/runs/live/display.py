@@ -1,37 +1,81 @@
 """Shows what this process does: redrawn in place on a terminal and in a notebook, plain lines
 elsewhere.
 
-A thread of its own reads the activity, and of a run its files; it keeps progress.json, which others
-read. It changes nothing that is computed.
+A thread reads the activity, and of a run its files; it writes progress.json for other processes. It
+changes nothing that is computed.
 """
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import rich.console
+from rich.jupyter import JUPYTER_HTML_FORMAT
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 
-from rlhf_lab.runs.live.cell import CellScreen
-from rlhf_lab.runs.live.lines import Pace, run_line, stage_line
+from rlhf_lab.runs.live.lines import Pace, bars_for, run_line, stage_line
 from rlhf_lab.runs.live.panels import BAR_WIDTH, one_line, render
 from rlhf_lab.runs.live.progress import PROGRESS, TRAIN, Activity, Progress, write_progress
 from rlhf_lab.runs.live.state import RunFollower
-from rlhf_lab.runs.live.texts import bars_for
 from rlhf_lab.types.data import Clock
 
 # Drawing takes time from the run that is being measured.
 DRAW_SECONDS = 1.0
 SPIN_SECONDS = 0.25
 WRITE_SECONDS = 2.0
+
+
+class CellScreen:
+    """Has what is used of rich's Live. width: of the output, in characters."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._handle: Any = None
+
+    def __enter__(self) -> CellScreen:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The last picture stays in the cell."""
+
+    def update(self, picture: rich.console.RenderableType, refresh: bool) -> None:
+        """Replace the output. refresh: at once, as is done in any case."""
+        # IPython is there where this is called, and has no types.
+        display: Any = import_module("IPython.display").display
+        forms = self._forms(picture)
+        if self._handle is None:
+            self._handle = display(forms, raw=True, display_id=True)
+        else:
+            self._handle.update(forms, raw=True)
+
+    def _forms(self, picture: rich.console.RenderableType) -> dict[str, str]:
+        """The picture as HTML and, for readers of the saved notebook, as text."""
+        paper = rich.console.Console(
+            record=True, file=io.StringIO(), width=self._width, force_jupyter=False, highlight=False
+        )
+        paper.print(picture)
+        return {
+            "text/plain": paper.export_text(clear=False),
+            "text/html": paper.export_html(code_format=JUPYTER_HTML_FORMAT, inline_styles=True),
+        }
+
+
 Screen = Live | CellScreen
+
+
+def plain_screen(**options: Any) -> rich.console.Console:
+    """A console that changes nothing in the texts that it prints."""
+    return rich.console.Console(highlight=False, markup=False, emoji=False, **options)
 
 
 @contextmanager
@@ -105,7 +149,6 @@ class Display:
             self.print_line()
 
     def print_line(self) -> None:
-        """Print how far the work is, as a plain line."""
         progress = self._activity.progress()
         self._pace.printed()
         console = self._console if progress.stage else self._phases
@@ -113,7 +156,6 @@ class Display:
             console.print(self._line(progress), soft_wrap=True)
 
     def close_stage(self) -> None:
-        """Print where a stage ended."""
         self.print_line()
 
     def _opened(self) -> AbstractContextManager[Screen | None]:
@@ -186,7 +228,7 @@ class RunDisplay(Display):
         return run_line(self._follower.view(progress))
 
     def _picture(self, console: rich.console.Console) -> rich.console.RenderableType:
-        # What it printed stands above the panels.
+        # What the run printed is above the panels.
         progress = replace(self._activity.progress(), notes=())
         state = self._follower.view(progress)
         return render(state, self._follower.rows, console.width, bars_for(console.encoding))

@@ -1,15 +1,25 @@
-"""Plain lines about a run for logs and pipes, and when one is due."""
+"""Plain lines about a run for logs and pipes, and when one is due; short texts of durations,
+numbers and shares, and sparklines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
 
+from rlhf_lab.runs.live.files import Scores
 from rlhf_lab.runs.live.progress import TRAIN, Progress
-from rlhf_lab.runs.live.scores import Scores
 from rlhf_lab.runs.live.state import LiveState
-from rlhf_lab.runs.live.texts import count_text, number_text, numbers_text, seconds_text, share_text
 from rlhf_lab.types.data import Clock
 
+BARS = "▁▂▃▄▅▆▇█"
+# For terminals without UTF-8.
+ASCII_BARS = "_.-=+*%#"
+# Values of a histogram that have a bar of their own; more share bars.
+MOST_BARS = 16
 # Seconds without a line.
 LINE_SECONDS = 5.0
 # A log of many hours needs no line every five seconds, but none may be silent for minutes.
@@ -34,6 +44,86 @@ ALONE = {"take": "generating", "start": "starting"}
 LONG_SECONDS = 2.0
 
 
+def seconds_text(seconds: float) -> str:
+    """`42s`, `3m05s` or `2h07m`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_left = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes_left:02}m"
+    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+
+
+def number_text(value: float) -> str:
+    """Three digits: `0.512`, `5.5`, `1.2e-05`."""
+    return f"{value:.3g}"
+
+
+def numbers_text(numbers: Mapping[str, float]) -> str:
+    """`reward 0.512  kl 3.1`: three digits each."""
+    return "  ".join(f"{name} {number_text(value)}" for name, value in numbers.items())
+
+
+def count_text(value: float) -> str:
+    """`873`, `12.3k` or `4.56M`."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= 10 * size or (unit == "M" and value >= size):
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.0f}"
+
+
+def share_text(share: float) -> str:
+    """`53%`."""
+    return f"{100 * share:.0f}%"
+
+
+def bars_for(encoding: str | None) -> str:
+    """The characters of sparklines that an encoding has."""
+    try:
+        BARS.encode(encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return ASCII_BARS
+    return BARS
+
+
+def sparkline(values: Sequence[float], width: int, bars: str = BARS) -> str:
+    """A bar per value from the lowest to the highest; of more than `width` values, bars are means
+    of neighbours. "" without values."""
+    means = thinned(values, width)
+    if not means:
+        return ""
+    low, high = min(means), max(means)
+    if low == high:
+        return bars[len(bars) // 2 - 1] * len(means)
+    top = len(bars) - 1
+    return "".join(bars[round((value - low) / (high - low) * top)] for value in means)
+
+
+def thinned(values: Sequence[float], most: int) -> list[float]:
+    """At most `most` values: means of neighbours, in order."""
+    if len(values) <= most:
+        return list(values)
+    edges = [round(number * len(values) / most) for number in range(most + 1)]
+    return [
+        math.fsum(values[start:end]) / (end - start) for start, end in itertools.pairwise(edges)
+    ]
+
+
+def histogram_text(counts: Mapping[int, int], bars: str = BARS) -> str:
+    """`4 ▁▃█▂ 7`: a bar per whole number between the smallest and the largest, which are beside
+    them; its height is the share of the count. "" if there are not two numbers."""
+    seen = {value: count for value, count in counts.items() if count > 0}
+    if len(seen) < 2:
+        return ""
+    low, high = min(seen), max(seen)
+    width = -(-(high - low + 1) // MOST_BARS)
+    sums = [0] * ((high - low) // width + 1)
+    for value, count in seen.items():
+        sums[(value - low) // width] += count
+    top = len(bars) - 1
+    drawn = "".join(bars[math.ceil(count / max(sums) * top)] for count in sums)
+    return f"{low} {drawn} {high}"
+
+
 class Pace:
     """Decides when a line is due: every 5% of the time passed, between 5 and 60 seconds. passed:
     seconds up to now."""
@@ -50,6 +140,12 @@ class Pace:
     def printed(self) -> None:
         """A line was printed just now."""
         self._last = self._clock()
+
+
+def print_timed(lines: Iterable[str]) -> None:
+    for text in lines:
+        sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stdout.flush()
 
 
 def stage_line(progress: Progress) -> str:
@@ -130,7 +226,7 @@ def mean_lag(counts: Mapping[int, int]) -> float:
 
 
 def phase_name(phase: str, generators: int = 1) -> str:
-    """A phase in words. generators: how many stand beside the trainer; without any, the trainer
+    """A phase in words. generators: their number beside the trainer; without any, the trainer
     generates while it takes its rollouts."""
     name = PHASES.get(phase, phase)
     return name if generators else ALONE.get(phase, name)

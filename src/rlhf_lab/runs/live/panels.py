@@ -1,6 +1,6 @@
 """A run's state as rich panels: a headline, the generators, the trainer, events and a sample.
 
-Numbers never fold: names and units are cut first, and the panels stand below each other where they
+Numbers never fold: names and units are cut first, and the panels are below each other where they
 do not fit side by side.
 """
 
@@ -14,21 +14,27 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rlhf_lab.runs.live.lines import LONG_SECONDS, PREPARING, phase_name
-from rlhf_lab.runs.live.panel_lines import Line, generator_lines, trainer_lines
-from rlhf_lab.runs.live.progress import TRAIN
-from rlhf_lab.runs.live.rows import Row
-from rlhf_lab.runs.live.sample import Sample
-from rlhf_lab.runs.live.state import LiveState
-from rlhf_lab.runs.live.texts import (
+from rlhf_lab.runs.live.files import NewestSample, RoundRow
+from rlhf_lab.runs.live.lines import (
     BARS,
+    LONG_SECONDS,
+    PREPARING,
+    count_text,
+    histogram_text,
+    mean_lag,
     number_text,
     numbers_text,
+    phase_name,
+    score_text,
     seconds_text,
     share_text,
     sparkline,
 )
+from rlhf_lab.runs.live.progress import TRAIN
+from rlhf_lab.runs.live.state import LiveState
 
+# Name, value with its unit, and the values of a curve.
+Line = tuple[str, str, Sequence[float]]
 # Narrower terminals get the panels below each other.
 SIDE_BY_SIDE = 76
 BAR_WIDTH = 24
@@ -42,7 +48,68 @@ SAMPLE_CHARACTERS = 200
 STYLES = {"running": "green", "finished": "cyan", "failed": "red", "died": "red"}
 
 
-def render(state: LiveState, rows: Sequence[Row], width: int, bars: str = BARS) -> RenderableType:
+def generator_lines(state: LiveState, rows: Sequence[RoundRow], bars: str) -> list[Line]:
+    """How fast samples come, how long they are, and how old when they are trained on."""
+    lines: list[Line] = []
+    if state.generated_per_second is not None:
+        lines.append(("generates", f"{count_text(state.generated_per_second)} tokens/s", ()))
+    lines.append(share_line("waits", state.generator_waiting, state))
+    lines.append(share_line("busy", state.generating, state))
+    if state.length is not None:
+        lines.append(("length", f"{number_text(state.length)} tokens", curve(rows, "length")))
+    if state.eos_rate is not None:
+        lines.append(("ended", f"{share_text(state.eos_rate)} by end token", ()))
+    for name, counts in (("rounds", state.lag_rounds), ("updates", state.lag_updates)):
+        if counts:
+            mean = f"{number_text(mean_lag(counts))} {name}"
+            lines.append(("lag", f"{mean}  {histogram_text(counts, bars)}", ()))
+    if state.version is not None:
+        lines.append(("weights", f"version {state.version}", ()))
+    return [line for line in lines if line[1]] or [("", "no round yet", ())]
+
+
+def trainer_lines(state: LiveState, rows: Sequence[RoundRow]) -> list[Line]:
+    """What is learnt, and how much of the time is spent on it."""
+    lines: list[Line] = []
+    for name, value, last, key in (
+        ("reward", state.reward, state.reward_last, "reward"),
+        ("KL", state.kl, state.kl_last, "kl"),
+    ):
+        if value is not None and last is not None:
+            text = f"{number_text(value)} (last {number_text(last)})"
+            lines.append((name, text, curve(rows, key)))
+    if state.scores.name:
+        values = state.scores.values
+        lines.append(
+            (state.scores.name, score_text(state.scores), values if len(values) > 1 else ())
+        )
+    if state.entropy is not None:
+        text = f"{number_text(state.entropy)} nats/token"
+        lines.append(("entropy", text, curve(rows, "entropy")))
+    if state.grad_norm is not None:
+        text = number_text(state.grad_norm)
+        lines.append(("grad norm", text, curve(rows, "grad_norm")))
+    if state.trained_per_second is not None:
+        lines.append(("trains", f"{count_text(state.trained_per_second)} tokens/s", ()))
+    lines.append(share_line("waits", state.trainer_waiting, state))
+    lines.append(share_line("busy", state.training, state))
+    return [line for line in lines if line[1]] or [("", "no round yet", ())]
+
+
+def share_line(name: str, share: float | None, state: LiveState) -> Line:
+    """`waits  53% of 10 rounds`; without a value where the share is unknown."""
+    return (name, "" if share is None else f"{share_text(share)} of {state.window} rounds", ())
+
+
+def curve(rows: Sequence[RoundRow], name: str) -> list[float]:
+    """A number of every round that has it; [] for a single one."""
+    values = [value for row in rows if (value := row.get(name)) is not None]
+    return values if len(values) > 1 else []
+
+
+def render(
+    state: LiveState, rows: Sequence[RoundRow], width: int, bars: str = BARS
+) -> RenderableType:
     """The run on a screen of so many columns. rows: of the curves."""
     if state.state == "unreadable":
         return Text(f"{state.name}: {state.problem}", style="red")
@@ -57,12 +124,17 @@ def render(state: LiveState, rows: Sequence[Row], width: int, bars: str = BARS) 
     return Group(*parts)
 
 
-def lanes(state: LiveState, rows: Sequence[Row], width: int, bars: str) -> Sequence[RenderableType]:
+def lanes(
+    state: LiveState, rows: Sequence[RoundRow], width: int, bars: str
+) -> Sequence[RenderableType]:
     """The panels of the generators and of the trainer."""
     is_wide = width >= SIDE_BY_SIDE
     inner = (width // 2 if is_wide else width) - FRAME
+    title = "generator" if state.generators == 1 else f"{state.generators} generators"
     parts = {
-        generator_title(state): generator_lines(state, rows, bars),
+        title if state.generators else "generator (the trainer itself)": generator_lines(
+            state, rows, bars
+        ),
         "trainer": trainer_lines(state, rows),
     }
     height = max(map(len, parts.values())) + 2 if is_wide else None
@@ -70,15 +142,13 @@ def lanes(state: LiveState, rows: Sequence[Row], width: int, bars: str) -> Seque
         Panel(grid(lines, inner, bars), title=title, height=height)
         for title, lines in parts.items()
     ]
-    return [side_by_side(panels)] if is_wide else panels
-
-
-def side_by_side(panels: Sequence[Panel]) -> Table:
+    if not is_wide:
+        return panels
     table = Table.grid(expand=True)
     for _ in panels:
         table.add_column(ratio=1)
     table.add_row(*panels)
-    return table
+    return [table]
 
 
 def one_line(text: str, style: str = "") -> Text:
@@ -160,14 +230,7 @@ def grid(lines: Sequence[Line], width: int, bars: str) -> Table:
     return table
 
 
-def generator_title(state: LiveState) -> str:
-    if not state.generators:
-        return "generator (the trainer itself)"
-    return "generator" if state.generators == 1 else f"{state.generators} generators"
-
-
-def sample_lines(sample: Sample) -> list[RenderableType]:
-    """The newest sample in three lines."""
+def sample_lines(sample: NewestSample) -> list[RenderableType]:
     score = "" if sample.score is None else f", score {number_text(sample.score)}"
     return [
         one_line(f"sample ({sample.origin}{score})", "dim"),

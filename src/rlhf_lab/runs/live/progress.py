@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rlhf_lab.runs.atomic_folder import atomic_write
+from rlhf_lab.runs.disk import atomic_write
 from rlhf_lab.runs.reading import MEBIBYTE, Unreadable, read_json
 from rlhf_lab.runs.schema import Amount, Count
 from rlhf_lab.types.data import Clock
 
 PROGRESS = "progress.json"
-# The stage whose units are rounds.
+# The stage with rounds as units.
 TRAIN = "train"
 MOST_NOTES = 4
 
@@ -62,7 +62,6 @@ class Activity:
         self._notes: deque[str] = deque(maxlen=MOST_NOTES)
 
     def begin(self, stage: str, total: int) -> None:
-        """Enter a stage of so many units of work."""
         self._stage, self._done, self._total = stage, 0, total
         self._numbers = {}
         self._stage_began = self._clock()
@@ -73,7 +72,6 @@ class Activity:
         self._numbers = {**self._numbers, **numbers}
 
     def enter(self, phase: str) -> None:
-        """Enter a phase, such as `update`."""
         self._phase, self._phase_began = phase, self._clock()
 
     def end(self) -> None:
@@ -91,7 +89,6 @@ class Activity:
             self.enter(before)
 
     def note(self, text: str) -> None:
-        """Keep a line that was printed."""
         self._notes.append(text)
 
     def progress(self) -> Progress:
@@ -109,7 +106,6 @@ class Activity:
 
 
 def write_progress(folder: Path, progress: Progress) -> None:
-    """Replace a run's progress.json in one step."""
     atomic_write(folder / PROGRESS, json.dumps(asdict(progress)) + "\n")
 
 

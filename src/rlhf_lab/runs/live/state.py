@@ -8,22 +8,141 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.folder import MANIFEST, METRICS
-from rlhf_lab.runs.live.facts import elapsed, events, facts_of
+from rlhf_lab.runs.live.files import LastSample, NewestSample, RoundRow, RowFile, ScoreFile, Scores
 from rlhf_lab.runs.live.progress import PROGRESS, TRAIN, Progress, read_progress
-from rlhf_lab.runs.live.rows import Row, RowFile
-from rlhf_lab.runs.live.sample import LastSample, Sample
-from rlhf_lab.runs.live.scores import ScoreFile, Scores
-from rlhf_lab.runs.live.window import Window, shares
-from rlhf_lab.runs.manifest import error_of, read_manifest, state_in
+from rlhf_lab.runs.manifest import error_of, last_start, read_manifest, state_in
 from rlhf_lab.runs.reading import Unreadable
 
+# Rounds that a smoothed number covers.
+WINDOW = 10
+MOST_EVENTS = 4
+FACTS = ("task", "algo", "correction", "mode", "model")
 Now = Callable[[], float]
+MEANS = ("reward", "kl", "length", "eos_rate", "entropy", "grad_norm")
+
+
+class RoundWindow:
+    """The last rounds of `rows`, at most WINDOW. Sums in rows count from the run's beginning, so a
+    window's share is the difference between its last row and the row before it."""
+
+    def __init__(self, rows: Sequence[RoundRow]) -> None:
+        self.rows = rows[-WINDOW:]
+        self._before: RoundRow | None = None
+        if len(rows) > WINDOW:
+            self._before = rows[-WINDOW - 1]
+        elif len(rows) > 1 and rows[0].step > 0:
+            # Of a long file only the end was read.
+            self._before, self.rows = rows[0], rows[1:]
+
+    @property
+    def num_rounds(self) -> int:
+        return len(self.rows)
+
+    def mean(self, name: str) -> float | None:
+        """The mean of a number over the rounds that have it."""
+        values = [value for row in self.rows if (value := row.get(name)) is not None]
+        return sum(values) / len(values) if values else None
+
+    def change(self, name: str) -> float | None:
+        """By how much a sum grew; None where it is unknown."""
+        end = self.rows[-1].get(name) if self.rows else None
+        if end is None:
+            return None
+        start = self._before.get(name) if self._before is not None else 0.0
+        return None if start is None else end - start
+
+    def share(self, name: str, lanes: int = 1) -> float | None:
+        """The share of the wall-clock of `lanes` workers that a sum of seconds took, 0 to 1."""
+        amount, wall = self.change(name), self.change("wall")
+        if amount is None or not wall or wall < 0:
+            return None
+        return min(1.0, max(0.0, amount / (wall * lanes)))
+
+    def per_second(self, name: str) -> float | None:
+        """How much a sum grew per second of wall-clock."""
+        amount, wall = self.change(name), self.change("wall")
+        return amount / wall if amount is not None and wall and wall > 0 else None
+
+    @property
+    def seconds_per_round(self) -> float | None:
+        wall = self.change("wall")
+        return wall / self.num_rounds if wall is not None and wall >= 0 else None
+
+    def lags(self, unit: str) -> dict[int, int]:
+        """Rows by lag over the window. unit: rounds or updates."""
+        total: Counter[int] = Counter()
+        for row in self.rows:
+            total.update(row.rounds if unit == "rounds" else row.updates)
+        return dict(sorted(total.items()))
+
+
+def shares(window: RoundWindow, generators: int) -> dict[str, float | None]:
+    """How the lanes spent the window."""
+    if generators:
+        return {
+            "trainer_waiting": window.share("wait"),
+            "generator_waiting": window.share("generator_wait", generators),
+        }
+    generating, scoring = window.share("generate"), window.share("score")
+    if generating is not None and scoring is not None:
+        generating = min(1.0, generating + scoring)
+    return {"generating": generating, "training": window.share("train")}
+
+
+def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    facts = {name: str(manifest[name]) for name in FACTS if manifest.get(name)}
+    if facts.get("correction") == "none":
+        del facts["correction"]
+    settings = manifest.get("settings") or {}
+    for name, key in (("N", "updates_per_round"), ("S", "max_staleness")):
+        if key in settings:
+            facts[name] = str(settings[key])
+    if manifest.get("seed") is not None:
+        facts["seed"] = str(manifest["seed"])
+    return facts
+
+
+def elapsed(manifest: Mapping[str, Any], state: str, now: float) -> float:
+    """Seconds from the last start to the end, or to now."""
+    if "started" not in manifest:
+        return 0.0
+    begun = datetime.fromisoformat(last_start(manifest)).timestamp()
+    ended = manifest.get("ended") if state != "running" else None
+    end = datetime.fromisoformat(ended).timestamp() if ended else now
+    return max(0.0, end - begun)
+
+
+def events(
+    manifest: Mapping[str, Any], rows: Sequence[RoundRow], progress: Progress, num_damaged: int
+) -> tuple[str, ...]:
+    """What a reader should know, oldest first: restarts, groups that were lost, lines printed."""
+    found = []
+    for restart in manifest.get("resumed", []):
+        at = datetime.fromisoformat(restart["at"]).astimezone(UTC)
+        found.append(f"resumed {at:%Y-%m-%d %H:%M} UTC, after it was {restart['after']}")
+    for name, text in (
+        ("dropped", "dropped as too old"),
+        ("unscored", "without a reward"),
+    ):
+        counts = [(row.step, int(row.get(name) or 0)) for row in rows if row.get(name)]
+        if counts:
+            found.append(
+                f"{sum(count for _, count in counts)} groups {text}, last in round {counts[-1][0]}"
+            )
+    restarts = rows[-1].get("restarts") if rows else None
+    if restarts:
+        found.append(f"restarts of generators: {restarts:.0f}")
+    if num_damaged:
+        found.append(f"unreadable lines of {METRICS}, left out: {num_damaged}")
+    return (*found, *progress.notes)[-MOST_EVENTS:]
 
 
 @dataclass(frozen=True)
@@ -80,7 +199,7 @@ class LiveState:
     trained_per_second: float | None = None
     scores: Scores = field(default_factory=Scores)
     events: tuple[str, ...] = ()
-    sample: Sample | None = None
+    sample: NewestSample | None = None
 
     @property
     def is_running(self) -> bool:
@@ -102,7 +221,7 @@ class RunFollower:
         self._scores = ScoreFile(folder)
 
     @property
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[RoundRow]:
         """All rounds up to now."""
         return self._file.read()
 
@@ -150,8 +269,8 @@ class RunFollower:
         ]
         return max(0.0, self._now() - max(changed, default=self._now()))
 
-    def _numbers(self, manifest: Mapping[str, Any], rows: Sequence[Row], state: str) -> Any:
-        window = Window(rows)
+    def _numbers(self, manifest: Mapping[str, Any], rows: Sequence[RoundRow], state: str) -> Any:
+        window = RoundWindow(rows)
         generators = (manifest.get("settings") or {}).get("num_generators", 0)
         last = rows[-1] if rows else None
         version = last.get("version") if last else None
@@ -171,7 +290,7 @@ class RunFollower:
         }
 
     def _eta(
-        self, window: Window, manifest: Mapping[str, Any], rows: Sequence[Row]
+        self, window: RoundWindow, manifest: Mapping[str, Any], rows: Sequence[RoundRow]
     ) -> float | None:
         pace, total = window.seconds_per_round, int(manifest.get("num_rounds") or 0)
         if pace is None or not rows:
@@ -187,9 +306,5 @@ class RunFollower:
         return pace * (left - 1) + max(0.0, pace - since)
 
 
-MEANS = ("reward", "kl", "length", "eos_rate", "entropy", "grad_norm")
-
-
 def view_of(folder: Path, now: Now = time.time) -> LiveState:
-    """The state of a run, read once."""
     return RunFollower(folder, now).view()

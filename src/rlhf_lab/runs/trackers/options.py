@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import netrc
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
+if TYPE_CHECKING:
+    from rlhf_lab.runs.schema import RolloutSample
+    from rlhf_lab.runs.trackers.mirrors import TrackedRun
+    from rlhf_lab.types.data import Metrics
+
 # The longest tag that Weights & Biases takes.
 TAG_CHARACTERS = 64
+
+
+class Tracker:
+    """A destination of metrics. The JSONL file is the record; the others mirror it."""
+
+    def log(self, metrics: Metrics, step: int) -> None:
+        raise NotImplementedError
+
+    def log_samples(self, samples: Sequence[RolloutSample]) -> None:
+        """Show samples of a round as texts; a tracker of numbers alone does nothing."""
+
+    def close(self) -> None:
+        raise NotImplementedError
 
 
 class WandbMode(StrEnum):
@@ -108,6 +128,11 @@ class TrackerOptions(limits.Limited, key="tracker"):
                     f"tracker.wandb_tags: {tag!r} has {len(tag)} characters: choose 1 to "
                     f"{TAG_CHARACTERS} for each"
                 )
+
+    def open(self, run: TrackedRun) -> Tracker | None:
+        """The tracker of a plugin's options; these have none. Raises UserError where it cannot be
+        opened."""
+        return None
 
     def require_usable(self, key: str) -> None:
         """Refuse Weights & Biases without its package, and without a key for its server."""

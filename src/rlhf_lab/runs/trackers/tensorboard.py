@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.rollouts import RolloutSample
-from rlhf_lab.runs.trackers.jsonl import leaves
+from rlhf_lab.runs.jsonl import leaves
+from rlhf_lab.runs.schema import RolloutSample
+from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.runs.trackers.wandb import SAMPLES, UPDATES
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
@@ -22,9 +23,9 @@ COMPARED = ("reward/mean", "kl/sampled_reference_k1", "gold/win_rate", "kl/sft_k
 NOT_COMPARED = ("output", "tracker", "checkpoint", "data")
 
 
-class TensorBoardTracker:
+class TensorBoardTracker(Tracker):
     """Writes to `folder` under the names that Weights & Biases has: numbers (those of histograms as
-    `name.key`) by optimizer updates where a row tells them, else by step; samples as text."""
+    `name.key`) by optimizer updates where a row has them, else by step; samples as text."""
 
     def __init__(self, folder: Path, suffix: str = "") -> None:
         try:
@@ -52,7 +53,6 @@ class TensorBoardTracker:
         self._writer.flush()
 
     def log_samples(self, samples: Sequence[RolloutSample]) -> None:
-        """Write the samples of a round as one text."""
         text = "\n\n---\n\n".join(map(markdown, samples))
         self._writer.add_text(SAMPLES, text, samples[0].updates)
 
@@ -75,9 +75,8 @@ def markdown(sample: RolloutSample) -> str:
     numbers = (
         f"reward {sample.reward:.4g}, version {sample.version}, lag {sample.lag_updates} updates"
     )
-    texts = (indented(text) for text in (sample.prompt, sample.response))
+    texts = (
+        "\n".join(f"    {line}" for line in text.splitlines() or [""])
+        for text in (sample.prompt, sample.response)
+    )
     return "\n\n".join([f"**{sample.uid}**: {numbers}", *texts])
-
-
-def indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines() or [""])

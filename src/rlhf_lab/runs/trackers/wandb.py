@@ -1,4 +1,6 @@
-"""A mirror of the metrics at Weights & Biases, or in a folder for `rlhf-lab sync` to send later."""
+"""A mirror of the metrics at Weights & Biases, or in a folder for `rlhf-lab sync` to send later,
+and the curves of the paper (arXiv:2410.18252) as a report there.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlhf_lab.runs.rollouts import RolloutSample
+from rlhf_lab.runs.schema import RolloutSample
+from rlhf_lab.runs.secrets import masked
+from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 
@@ -15,7 +19,7 @@ from rlhf_lab.types.errors import UserError
 INIT_SECONDS = 60.0
 # The folder in a run's folder that wandb writes to.
 FILES = "wandb"
-# The axis that Open RL Benchmark reads unless told otherwise: optimizer updates.
+# The axis that Open RL Benchmark reads by default: optimizer updates.
 STEP = "global_step"
 UPDATES = "total/updates"
 # Samples of rounds: prompts, responses, rewards, versions and lags.
@@ -25,6 +29,31 @@ COLUMNS = (
     "lag_updates", "tokens", "finish",
 )  # fmt: skip
 TABLE_ROWS = 1000
+TITLE = "Asynchronous RLHF: what off-policy data costs, and what waiting costs"
+# Title, x-axis and y-axis of each chart of lines.
+LINES = {
+    "How good is the policy?": (
+        ("Win-rate over updates", STEP, "gold/win_rate"),
+        ("Reward over updates", STEP, "reward/mean"),
+        ("Reward over seconds", "seconds/wall", "reward/mean"),
+    ),
+    "How far did it move from its start?": (
+        ("KL to the start over updates", STEP, "kl/sft_k1"),
+        ("KL on samples over updates", STEP, "kl/sampled_reference_k1"),
+    ),
+    "How off-policy is the data?": (
+        ("Lag in updates", STEP, "lag/updates_mean"),
+        ("Staleness in nats a token", STEP, "gap/staleness_k1"),
+        ("Largest ratio", STEP, "ratio/max"),
+        ("Effective sample size", STEP, "ratio/ess"),
+    ),
+    "Who waits?": (
+        ("Seconds that the trainer waited", STEP, "seconds/wait"),
+        ("Seconds of wall-clock", STEP, "seconds/wall"),
+    ),
+}
+# The frontier of the paper: what a nat of KL buys.
+FRONTIER = ("Win-rate against KL", "kl/sft_k1", "gold/win_rate")
 
 
 @dataclass(frozen=True)
@@ -45,10 +74,10 @@ class WandbOptions:
     table_rounds: int = 1
 
 
-class WandbTracker:
-    """One wandb run whose files are in `folder`/wandb. The config is the run's, in plain data.
+class WandbTracker(Tracker):
+    """One wandb run, with files in `folder`/wandb. The config is the run's, in plain data.
 
-    Charts are drawn over optimizer updates, so that an evaluation stands at the updates that made
+    Charts are drawn over optimizer updates, so that an evaluation is at the updates that made
     its version.
     """
 
@@ -116,3 +145,50 @@ class WandbTracker:
         step = self._waiting[-1].round
         self._waiting = []
         self._run.log({SAMPLES: self._wandb.Table(columns=list(COLUMNS), data=rows)}, step=step)
+
+
+def paper_report(entity: str, project: str) -> Any:
+    """The report of a project, one line for each condition (config.exp_name) with its range over
+    seeds. Nothing is sent until it is saved. Raises UserError without its package."""
+    try:
+        import wandb_workspaces.reports.v2 as reports
+    except ImportError as error:
+        raise UserError(
+            "--report needs the package wandb-workspaces: pip install 'rlhf-lab[wandb]'"
+        ) from error
+    blocks: list[Any] = [reports.TableOfContents()]
+    for heading, charts in LINES.items():
+        # A mean over the runs of each group, and their range.
+        of_group = {"groupby_aggfunc": "mean", "groupby_rangefunc": "minmax"}
+        panels = [reports.LinePlot(title=t, x=x, y=[y], **of_group) for t, x, y in charts]
+        blocks += [reports.H1(text=heading), grid(reports, panels)]
+    title, x, y = FRONTIER
+    frontier = reports.ScatterPlot(title=title, x=x, y=y)
+    blocks += [reports.H1(text="What does a nat of KL buy?"), grid(reports, [frontier])]
+    samples = reports.WeavePanelSummaryTable(table_name=SAMPLES)
+    blocks += [reports.H1(text="What does it write?"), grid(reports, [samples])]
+    return reports.Report(project=project, entity=entity, title=TITLE, blocks=blocks)
+
+
+def grid(reports: Any, panels: list[Any]) -> Any:
+    """Panels over all runs of the report's project, grouped by condition."""
+    runs = reports.Runset(name="runs", groupby=["config.exp_name"])
+    return reports.PanelGrid(runsets=[runs], panels=panels)
+
+
+def save_report(place: str) -> str:
+    """Make the report in ENTITY/PROJECT, as a draft that its owner may edit. Returns its page.
+    Raises UserError for another place, or with the server's reason."""
+    entity, _, project = place.partition("/")
+    if not (entity and project) or "/" in project:
+        raise UserError(f"--report {place}: name the project, as in ENTITY/PROJECT")
+    report = paper_report(entity, project)
+    try:
+        report.save(draft=True)
+    except Exception as error:
+        # Without a login the package raises plain Exception.
+        reason = masked(" ".join(str(error).split()))
+        raise UserError(
+            f"--report {place}: {reason}: run `wandb login`, or set WANDB_API_KEY"
+        ) from error
+    return str(report.url)

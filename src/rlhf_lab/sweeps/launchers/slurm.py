@@ -1,11 +1,14 @@
-"""The launcher for Slurm: each job of a sweep is a job of one array, with its own result."""
+"""Check the options of the Slurm launcher and the cluster before any job is submitted."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +16,30 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus
 
-from rlhf_lab.sweeps.launchers.requeue import Stoppable
 from rlhf_lab.sweeps.launchers.slurm_jobs import (
     JobsGoOn,
     LostJob,
-    State,
+    SlurmState,
+    Stoppable,
     Submitted,
     described,
     parents,
     wait_for,
 )
-from rlhf_lab.sweeps.launchers.slurm_ready import SlurmOptions, check_options, check_ready
 from rlhf_lab.types.errors import StopRequested, UserError
 
+TARGET = "hydra_plugins.rlhf_lab_plugin.slurm_launcher.SlurmLauncher"
+PACKAGES = ("submitit", "hydra_plugins.hydra_submitit_launcher")
+COMMANDS = ("sbatch", "srun", "scontrol", "sacct")
+OTHERWISE = "or run the jobs on this machine: LAUNCHER=joblib of make, launcher=joblib of rlhf-lab"
+LEAST = {
+    "timeout_min": 1,
+    "signal_delay_s": 1,
+    "max_num_timeout": 0,
+    "array_parallelism": 1,
+    "nodes": 1,
+    "tasks_per_node": 1,
+}
 # Share of the time between Slurm's signal and the limit; then the job is submitted again.
 SHARE_TO_STOP = 0.8
 # Options of submitit's executor itself, not of the jobs.
@@ -41,6 +55,118 @@ SHARED = (
     "nodes",
     "stderr_to_stdout",
 )
+
+
+@dataclass
+class SlurmOptions:
+    """hydra/launcher=slurm: the resources of each job.
+
+    The options of hydra-submitit-launcher (docs/slurm.md), and container.
+    timeout_min, signal_delay_s: minutes of a job, and seconds before their end at which it saves a
+    checkpoint to go on in a new job; max_num_timeout: how often. container: an image for
+    `srun --container-image` (pyxis), or a command with spaces, which is put before python.
+    """
+
+    _target_: str = TARGET
+    submitit_folder: str = "${hydra.sweep.dir}/.submitit/%j"
+    name: str = "${hydra.job.name}"
+    timeout_min: int = 1440
+    cpus_per_task: int | None = None
+    gpus_per_node: int | None = None
+    tasks_per_node: int = 1
+    mem_gb: int | None = None
+    nodes: int = 1
+    stderr_to_stdout: bool = False
+    partition: str | None = None
+    qos: str | None = None
+    comment: str | None = None
+    constraint: str | None = None
+    exclude: str | None = None
+    gres: str | None = None
+    cpus_per_gpu: int | None = None
+    gpus_per_task: int | None = None
+    mem_per_gpu: str | None = None
+    mem_per_cpu: str | None = None
+    account: str | None = None
+    signal_delay_s: int = 300
+    max_num_timeout: int = 20
+    additional_parameters: dict[str, Any] = field(default_factory=dict)
+    array_parallelism: int = 256
+    setup: list[str] | None = None
+    container: str = ""
+
+
+def check_options(options: SlurmOptions) -> None:
+    """Refuse options with which no job could run or save its checkpoint."""
+    for key, least in LEAST.items():
+        if (value := getattr(options, key)) < least:
+            raise UserError(f"hydra.launcher.{key}={value}: choose {least} or more")
+    if options.signal_delay_s >= 60 * options.timeout_min:
+        raise UserError(
+            f"hydra.launcher.signal_delay_s={options.signal_delay_s} with hydra.launcher."
+            f"timeout_min={options.timeout_min}: every job would be stopped when it starts; "
+            f"raise timeout_min, or lower signal_delay_s below {60 * options.timeout_min}"
+        )
+    if options.tasks_per_node > 1:
+        raise UserError(
+            f"hydra.launcher.tasks_per_node={options.tasks_per_node}: a run starts its processes "
+            "itself; leave it at 1 and pass hydra.sweeper.layout for several trainers"
+        )
+
+
+def check_ready() -> None:
+    """Refuse to start where jobs cannot be submitted, or where killed jobs go unnoticed.
+
+    Raises UserError with the remedy.
+    """
+    missing = [name for name in PACKAGES if lacks(name)]
+    if missing:
+        raise UserError(
+            f"launcher=slurm: the package hydra-submitit-launcher is missing ({missing[0]}): "
+            f"pip install 'rlhf-lab[slurm]', {OTHERWISE}"
+        )
+    absent = [name for name in COMMANDS if shutil.which(name) is None]
+    if absent:
+        raise UserError(
+            f"launcher=slurm: {', '.join(absent)} not on PATH: start the sweep on a login node of "
+            f"the cluster (module load slurm, on some), {OTHERWISE}"
+        )
+    kind = accounting(output_of(["scontrol", "show", "config"]))
+    if not kind or kind.endswith("none"):
+        raise UserError(
+            f"launcher=slurm: this cluster has no accounting (AccountingStorageType={kind}), "
+            "without which a killed job would be waited for for ever: have slurmdbd set up "
+            f"(tests/slurm/cluster.sh shows how), {OTHERWISE}"
+        )
+    output_of(["sacct", "--allocations", "--noheader", "--starttime=now"])
+
+
+def lacks(module: str) -> bool:
+    """Whether a module cannot be found; imports its package, not itself."""
+    try:
+        return find_spec(module) is None
+    except ModuleNotFoundError:
+        return True
+
+
+def output_of(command: list[str]) -> str:
+    """The output of a Slurm command. Raises UserError if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(
+            f"launcher=slurm: `{' '.join(command)}` failed ({done.stderr.strip()}): wait until the "
+            f"cluster answers, {OTHERWISE}"
+        )
+    return done.stdout
+
+
+def accounting(config: str) -> str:
+    """AccountingStorageType of `scontrol show config`, without brackets; empty if there is none."""
+    for line in config.splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "AccountingStorageType":
+            return value.strip().strip("()").removeprefix("null")
+    return ""
 
 
 @dataclass
@@ -117,10 +243,16 @@ def arguments(job_overrides: Sequence[Sequence[str]], first: int) -> list[tuple[
 
 
 def executor(options: SlurmOptions) -> Any:
-    """submitit's executor with the options of the jobs."""
+    """submitit's executor with the options of the jobs. An image has its own python on its PATH,
+    and sees the working folder, which the project's runs are below."""
     import submitit
 
-    python, srun = container_words(options.container, Path.cwd())
+    python, srun, folder = shlex.quote(sys.executable), [], Path.cwd()
+    if " " in options.container:
+        python = f"{options.container} python"
+    elif options.container:
+        seen = [f"--container-mounts={folder}:{folder}", f"--container-workdir={folder}"]
+        python, srun = "python", [f"--container-image={options.container}", *seen]
     result = submitit.AutoExecutor(
         folder=options.submitit_folder,
         cluster="slurm",
@@ -151,24 +283,13 @@ def submit(options: SlurmOptions, call: Requeued, rows: Sequence[tuple[Any, ...]
     return found
 
 
-def container_words(container: str, folder: Path) -> tuple[str, list[str]]:
-    """The command for python, and srun's options. An image has its own python on its PATH, and
-    sees the working folder, which the project's runs are below."""
-    if not container:
-        return shlex.quote(sys.executable), []
-    if " " in container:
-        return f"{container} python", []
-    seen = [f"--container-mounts={folder}:{folder}", f"--container-workdir={folder}"]
-    return "python", [f"--container-image={container}", *seen]
-
-
 def submitted(job: Any) -> Submitted:
     """submitit's job as ours. The process of the first node writes the result."""
     first = job.task(0)
     return Submitted(job.job_id, first.paths.result_pickle, first.paths.stdout, first.paths.stderr)
 
 
-def outcome(job: Submitted, state: State, overrides: Sequence[str]) -> JobReturn:
+def outcome(job: Submitted, state: SlurmState, overrides: Sequence[str]) -> JobReturn:
     """The result of one job; its exception if it failed."""
     try:
         found = result(job, state)
@@ -181,7 +302,7 @@ def outcome(job: Submitted, state: State, overrides: Sequence[str]) -> JobReturn
     return found
 
 
-def result(job: Submitted, state: State) -> JobReturn:
+def result(job: Submitted, state: SlurmState) -> JobReturn:
     """The value that the job returned. Raises LostJob if there is none, RuntimeError with its
     traceback if it failed outside of its task."""
     from submitit.core.utils import pickle_load

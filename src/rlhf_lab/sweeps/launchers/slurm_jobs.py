@@ -1,14 +1,21 @@
-"""The states of Slurm jobs: which have ended, how, and where their logs are."""
+"""Slurm jobs: which have ended, how, and where their logs are; and how a preempted one stops its
+run, which saves a checkpoint and ends, and then waits until Slurm requeues it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from rlhf_lab.types.data import Clock
 
@@ -31,10 +38,15 @@ REMEDY = {
 LATE_SECONDS = 6.0
 # A preempted job is over only if Slurm does not queue it again.
 PREEMPTED_SECONDS = 180.0
+# Longer than clusters let a job live on after the notice of its preemption.
+PATIENCE_SECONDS = 1800.0
+REQUEUE_SECONDS = 5.0
+# A job that Slurm neither ends nor queues again, however often one looks.
+STAYS = ("RUNNING", "SUSPENDED")
 
 
 @dataclass(frozen=True)
-class State:
+class SlurmState:
     """A job in Slurm's accounting. name: FAILED, RUNNING, ... code: exit code and signal."""
 
     name: str = "UNKNOWN"
@@ -66,13 +78,13 @@ class Submitted:
         return folder.is_dir() and self.result.name in os.listdir(folder)
 
 
-Query = Callable[[Sequence[str]], Mapping[str, State]]
+Query = Callable[[Sequence[str]], Mapping[str, SlurmState]]
 
 
 class LostJob(RuntimeError):
-    """A job that Slurm ended without a result of its own."""
+    """A job that Slurm ended and that wrote no result."""
 
-    def __init__(self, job: Submitted, state: State) -> None:
+    def __init__(self, job: Submitted, state: SlurmState) -> None:
         self.job, self.state = job, state
         super().__init__(job, state)
 
@@ -85,7 +97,7 @@ class JobsGoOn(KeyboardInterrupt):
     """The launching process was interrupted; its Slurm jobs go on."""
 
 
-def described(job: Submitted, state: State) -> str:
+def described(job: Submitted, state: SlurmState) -> str:
     """A job with its state and its logs."""
     code = f", exit code {state.code}" if state.code else ""
     nodes = f" on {state.nodes}" if state.nodes else ""
@@ -97,7 +109,7 @@ def parents(ids: Iterable[str]) -> list[str]:
     return sorted({id_.split("_")[0] for id_ in ids}, key=int)
 
 
-def query_accounting(ids: Sequence[str]) -> Mapping[str, State]:
+def query_accounting(ids: Sequence[str]) -> Mapping[str, SlurmState]:
     """States by job id, of those that accounting knows. Raises CalledProcessError."""
     command = ["sacct", "--allocations", "--parsable2", "--noheader"]
     done = subprocess.run(
@@ -108,17 +120,17 @@ def query_accounting(ids: Sequence[str]) -> Mapping[str, State]:
         # Otherwise the numbers of an array's waiting jobs are cut to 64 characters.
         env={**os.environ, "SLURM_BITSTR_LEN": "0"},
     )
-    found: dict[str, State] = {}
+    found: dict[str, SlurmState] = {}
     for line in filter(None, done.stdout.splitlines()):
         found |= parsed(line)
     return found
 
 
-def parsed(line: str) -> dict[str, State]:
+def parsed(line: str) -> dict[str, SlurmState]:
     """One line of sacct: `12_3|CANCELLED by 0|0:15|node1`, or `12_[0-5,7%2]|PENDING|...`."""
     id_, name, code, nodes = line.split("|")
     assigned = "" if nodes == "None assigned" else nodes
-    state = State(name.split()[0], "" if code == "0:0" else code, assigned)
+    state = SlurmState(name.split()[0], "" if code == "0:0" else code, assigned)
     return {one: state for one in expanded(id_)}
 
 
@@ -139,10 +151,10 @@ def wait_for(
     query: Query = query_accounting,
     clock: Clock = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> dict[str, State]:
+) -> dict[str, SlurmState]:
     """Wait until every job has a result or is lost, which is reported at once. Returns the last
     known states by job id."""
-    states = {job.id: State() for job in jobs}
+    states = {job.id: SlurmState() for job in jobs}
     over_since: dict[str, float] = {}
     pending = {job.id: job for job in jobs}
     next_query = clock()
@@ -164,7 +176,7 @@ def wait_for(
     return states
 
 
-def states_of(query: Query, ids: Sequence[str]) -> Mapping[str, State]:
+def states_of(query: Query, ids: Sequence[str]) -> Mapping[str, SlurmState]:
     """The states in accounting; none while it does not answer, since the jobs run on and write
     their results as files."""
     try:
@@ -173,3 +185,76 @@ def states_of(query: Query, ids: Sequence[str]) -> Mapping[str, State]:
         sys.stderr.write(f"sacct does not answer ({error.stderr.strip()}); asking again\n")
         return {}
     return {id_: state for id_, state in states.items() if id_ in set(ids)}
+
+
+class Stoppable(ABC):
+    """A task that runs its job in a separate process."""
+
+    @abstractmethod
+    def stop(self, seconds: float) -> None:
+        """Have that process save a checkpoint and end, by SIGKILL after `seconds`. Called in a
+        signal handler, while the task waits for the same process."""
+
+
+@contextlib.contextmanager
+def passing_on(pid: int) -> Iterator[None]:
+    """Forward SIGTERM to the process while the block runs, in a job of Slurm: not every Slurm
+    signals all processes of a job, and a second signal changes nothing."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    before = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def slurm_job() -> str | None:
+    """The number of the job that the launcher had Slurm start this process in: 12, or 12_3."""
+    if os.environ.get("SUBMITIT_EXECUTOR") != "slurm":
+        return None
+    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
+        return f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    return os.environ.get("SLURM_JOB_ID")
+
+
+def job_state(job: str) -> str | None:
+    """The state of a job in Slurm, such as RUNNING; None in a container without Slurm's commands,
+    or while the controller does not answer."""
+    if shutil.which("scontrol") is None:
+        return None
+    done = subprocess.run(
+        ["scontrol", "--oneliner", "show", "job", job], capture_output=True, text=True, check=False
+    )
+    words = dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
+    return words.get("JobState")
+
+
+def after_stop(
+    patience: float = PATIENCE_SECONDS,
+    state: Callable[[str], str | None] = job_state,
+    sleep: Callable[[float], None] = time.sleep,
+    leave: Callable[[int], None] = os._exit,
+) -> None:
+    """Wait for the end of a preempted Slurm job, whose run has stopped with a checkpoint.
+
+    The process must neither succeed nor fail, since the launcher would take the job for ended, but
+    end when Slurm takes the job away. Returns after `patience` seconds if Slurm does not, and at
+    once outside of Slurm.
+    """
+    job = slurm_job()
+    if job is None:
+        return
+    sys.stderr.write(f"the run has stopped with a checkpoint; Slurm job {job} waits for its end\n")
+    sys.stderr.flush()
+    waited = 0.0
+    while waited < patience:
+        found = state(job)
+        if found is not None and found not in STAYS:
+            # At once, so that nothing is written down as the job's result.
+            leave(os.EX_TEMPFAIL)
+        sleep(REQUEUE_SECONDS)
+        waited += REQUEUE_SECONDS

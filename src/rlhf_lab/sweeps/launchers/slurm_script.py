@@ -8,14 +8,19 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlhf_lab.experiment.layout import Layout
-from rlhf_lab.sweeps.launchers.addresses import HOST_MARK, PORT_MARK, Ports
+from omegaconf import DictConfig, open_dict, read_write
+
+from rlhf_lab.experiment.layout import Layout, parsed
+from rlhf_lab.sweeps.launchers.slurm import TARGET
 from rlhf_lab.sweeps.launchers.torchrun import (
+    HOST_MARK,
     MPS_FOLDER,
     MPS_PIPES,
+    PORT_MARK,
     RUN_ID,
-    Command,
-    Wishes,
+    NodeCommand,
+    Ports,
+    ResourceRequest,
     commands,
 )
 from rlhf_lab.types.errors import UserError
@@ -31,56 +36,6 @@ CPUS_OF_DEVICE, GIGABYTES_OF_DEVICE = 8, 64
 # Seconds for trainers to save their state once a process is lost.
 GRACE_SECONDS = 30
 GRACE = "-seconds-of-grace"
-
-
-@dataclass(frozen=True)
-class SlurmWishes:
-    """What a job asks Slurm for. share: other jobs may use its nodes. cpus, memory: of a node, 0
-    and "" for all of a node, or a share by the devices. image, mounts: of pyxis's containers.
-    grace: seconds for trainers to save their state once a process is lost, 0 for the usual."""
-
-    share: bool = False
-    cpus: int = 0
-    memory: str = ""
-    image: str = ""
-    mounts: str = ""
-    grace: int = 0
-
-    def __post_init__(self) -> None:
-        if self.grace < 0:
-            raise UserError(f"--grace {self.grace}: choose 1 second or more")
-        if self.mounts and not self.image:
-            raise UserError(
-                f"--container-mounts {self.mounts} without --container-image: only a container "
-                "has mounts; pass its image too"
-            )
-
-    def header(self, layout: Layout, is_cpu: bool) -> list[str]:
-        """The lines for sbatch. Without them a job gets one core of a node."""
-        cpus = self.cpus or (CPUS_OF_DEVICE * layout.devices if self.share else 0)
-        shared = f"{GIGABYTES_OF_DEVICE * layout.devices}G"
-        memory = self.memory or (shared if self.share else "0")
-        room = [] if self.share else ["--exclusive"]
-        room += [f"--cpus-per-task={cpus}"] if cpus else []
-        return [
-            f"#SBATCH --job-name=rlhf_lab --nodes={layout.nodes} --ntasks-per-node=1",
-            f"#SBATCH {' '.join([*room, f'--mem={memory}'])}",
-            *([] if is_cpu else [f"#SBATCH --gpus-per-node={layout.devices}"]),
-            "# Add --partition, --account and --time as your cluster needs them.",
-        ]
-
-    def container(self) -> str:
-        """srun's options for a container, which sees the working folder."""
-        if not self.image:
-            return ""
-        own = '"$PWD:$PWD"'
-        mounts = f"{shlex.quote(self.mounts)},{own}" if self.mounts else own
-        image = shlex.quote(self.image)
-        return f'--container-image={image} --container-mounts={mounts} --container-workdir="$PWD" '
-
-
-ALONE = SlurmWishes()
-
 START = f"""set -uo pipefail
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export {RUN_ID}="$SLURM_JOB_ID"
@@ -141,26 +96,75 @@ exit "$code"
 """
 
 
+@dataclass(frozen=True)
+class SlurmRequest:
+    """What a job requests from Slurm. share: other jobs may use its nodes. cpus, memory: of a node,
+    0 and "" for all of a node, or a share by the devices. image, mounts: of pyxis's containers.
+    grace: seconds for trainers to save their state once a process is lost, 0 for the usual."""
+
+    share: bool = False
+    cpus: int = 0
+    memory: str = ""
+    image: str = ""
+    mounts: str = ""
+    grace: int = 0
+
+    def __post_init__(self) -> None:
+        if self.grace < 0:
+            raise UserError(f"--grace {self.grace}: choose 1 second or more")
+        if self.mounts and not self.image:
+            raise UserError(
+                f"--container-mounts {self.mounts} without --container-image: only a container "
+                "has mounts; pass its image too"
+            )
+
+    def header(self, layout: Layout, is_cpu: bool) -> list[str]:
+        """The lines for sbatch. Without them a job gets one core of a node."""
+        cpus = self.cpus or (CPUS_OF_DEVICE * layout.devices if self.share else 0)
+        shared = f"{GIGABYTES_OF_DEVICE * layout.devices}G"
+        memory = self.memory or (shared if self.share else "0")
+        room = [] if self.share else ["--exclusive"]
+        room += [f"--cpus-per-task={cpus}"] if cpus else []
+        return [
+            f"#SBATCH --job-name=rlhf_lab --nodes={layout.nodes} --ntasks-per-node=1",
+            f"#SBATCH {' '.join([*room, f'--mem={memory}'])}",
+            *([] if is_cpu else [f"#SBATCH --gpus-per-node={layout.devices}"]),
+            "# Add --partition, --account and --time as your cluster needs them.",
+        ]
+
+    def container(self) -> str:
+        """srun's options for a container, which sees the working folder."""
+        if not self.image:
+            return ""
+        own = '"$PWD:$PWD"'
+        mounts = f"{shlex.quote(self.mounts)},{own}" if self.mounts else own
+        image = shlex.quote(self.image)
+        return f'--container-image={image} --container-mounts={mounts} --container-workdir="$PWD" '
+
+
+ALONE = SlurmRequest()
+
+
 def slurm_script(
     layout: Layout,
     ports: Ports,
     overrides: Sequence[str],
-    wishes: Wishes,
-    slurm: SlurmWishes = ALONE,
+    request: ResourceRequest,
+    slurm: SlurmRequest = ALONE,
 ) -> str:
     """A job of all nodes, with one step for every command. It ends when the trainers end, and
     within `grace` seconds after any process is lost, which it names."""
     names = [f"{number}{HOST_MARK}" for number in range(layout.nodes)]
-    found = commands(layout, names, ports, overrides, wishes)
-    header = "\n".join(["#!/bin/bash", *slurm.header(layout, wishes.is_cpu)]) + "\n"
-    confined = CONFINED if slurm.share and not wishes.is_cpu else ""
+    found = commands(layout, names, ports, overrides, request)
+    header = "\n".join(["#!/bin/bash", *slurm.header(layout, request.is_cpu)]) + "\n"
+    confined = CONFINED if slurm.share and not request.is_cpu else ""
     steps = [line for command in found for line in step(command, slurm)]
-    begin = START + (MPS if wishes.has_mps else "") + confined
+    begin = START + (MPS if request.has_mps else "") + confined
     watch = WATCH.lstrip("\n").replace(GRACE, str(slurm.grace or GRACE_SECONDS))
     return header + begin + "\n".join(steps) + "\n" + watch
 
 
-def step(command: Command, slurm: SlurmWishes) -> list[str]:
+def step(command: NodeCommand, slurm: SlurmRequest) -> list[str]:
     """Start a command on its node, and note its name and host."""
     host = f"${{hosts[{command.node}]}}"
     srun = (
@@ -187,3 +191,36 @@ def quoted(word: str) -> str:
         marks[mark].format(number) for number, mark in zip(parts[1::3], parts[2::3], strict=True)
     ]
     return "".join(a + b for a, b in zip(text, [*filled, ""], strict=True)) or "''"
+
+
+def layout_of(text: str, launcher: DictConfig) -> Layout | None:
+    """The layout of a sweep's jobs, if it has one; sets nodes and devices of the launcher.
+
+    Raises UserError for a launcher without nodes.
+    """
+    if not text:
+        return None
+    layout = parsed(text)
+    if launcher._target_ != TARGET:
+        raise UserError(
+            f"hydra.sweeper.layout={text}: only Slurm gives jobs several nodes; pass "
+            "launcher=slurm, or leave the layout out"
+        )
+    with read_write(launcher), open_dict(launcher):
+        launcher.nodes = layout.nodes
+        if launcher.gpus_per_node:
+            launcher.gpus_per_node = layout.devices
+        launcher.additional_parameters = {"exclusive": True, **launcher.additional_parameters}
+    return layout
+
+
+def overrides_of(layout: Layout | None) -> list[str]:
+    return ["generator=vllm_server"] if layout and layout.generators else []
+
+
+def script_of(layout: Layout | None, words: Sequence[str], launcher: DictConfig) -> str:
+    """The bash script that replaces the command `rlhf-lab WORDS`; empty without a layout."""
+    if layout is None:
+        return ""
+    own = [word for word in words[1:] if word not in overrides_of(layout)]
+    return slurm_script(layout, JOB_PORTS, own, ResourceRequest(is_cpu=not launcher.gpus_per_node))

@@ -1,30 +1,34 @@
-"""The commands of a run over several devices and nodes.
+"""The commands of a run over several devices and nodes, and where they reach each other: hosts,
+ports, and NCCL's meeting.
 
-Trainers are ranks under torchrun, generators are vLLM servers of their own. Nothing here starts
-processes on other machines: ssh, Slurm or a person does.
+Trainers are ranks under torchrun, generators are vLLM servers of their own. Only commands of this
+machine are started here; ssh, Slurm or a person starts those of other machines.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 
 from rlhf_lab.experiment.layout import Layout, Node
 from rlhf_lab.models.devices import FIXED_WORKSPACES, WORKSPACE
 from rlhf_lab.rollout.ports import LOOPBACK
-from rlhf_lab.sweeps.launchers.addresses import (
-    BY_NCCL,
-    Ports,
-    lead_of,
-    listening_at,
-    nccl,
-    reached,
-)
+from rlhf_lab.runs.child import Child, exit_text, last_lines
+from rlhf_lab.runs.signals import listening
+from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
+BY_NCCL = "generator.sync=nccl"
+# Placeholders for the name of a host and for a port, which are known in the job only.
+HOST_MARK = "-host-of-the-job"
+PORT_MARK = "-port-of-the-job"
 # A trainer that receives SIGTERM saves a checkpoint first, at the end of its round.
 SHUTDOWN_SECONDS = 600
 # Servers of a large model take minutes to be ready, and are started together with the trainers.
@@ -35,10 +39,72 @@ REWARD_DEVICE = re.compile(r"\+*(?:reward|judge)(?:\.terms\.[^.]+)?\.device=cuda
 MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_FOLDER = "/tmp/rlhf-lab-mps-"
 MPS_DAEMON = ("nvidia-cuda-mps-control", "-f")
+POLL_SECONDS = 0.5
+GRACE_SECONDS = SHUTDOWN_SECONDS + 30.0
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Ports:
+    """trainers: where ranks meet. servers: of a node's first generator; others count up. nccl: of
+    rank 0 for its servers, None for the default. is_of_job: they count from a Slurm job's first
+    port."""
+
+    trainers: int
+    servers: int
+    nccl: int | None = None
+    is_of_job: bool = False
+
+    def text(self, number: int) -> str:
+        return f"{number}{PORT_MARK if self.is_of_job else ''}"
+
+
+def lead_of(layout: Layout, hosts: Sequence[str]) -> str:
+    """The host of rank 0, which alone speaks to the servers."""
+    return hosts[next(node.number for node in layout.placed() if node.trainers)]
+
+
+def reached(
+    layout: Layout, hosts: Sequence[str], ports: Ports
+) -> dict[tuple[int, int], tuple[str, str]]:
+    """Host and port at which rank 0 reaches each server, by its node and place on it. Servers of
+    rank 0's own node are at the loopback interface: they share its memory, and no other job can
+    reach them."""
+    lead = lead_of(layout, hosts)
+    return {
+        (node.number, place): (
+            LOOPBACK if hosts[node.number] == lead else hosts[node.number],
+            ports.text(ports.servers + place),
+        )
+        for node in layout.placed()
+        for place in range(len(node.generators))
+    }
+
+
+def nccl(
+    found: Mapping[tuple[int, int], tuple[str, str]],
+    overrides: Sequence[str],
+    lead: str,
+    ports: Ports,
+) -> list[str]:
+    """Overrides by which weights go to servers of other nodes through NCCL, unless the user
+    chose a folder or a way."""
+    chosen = {word.partition("=")[0].lstrip("+") for word in overrides}
+    if chosen & {"generator.weights_folder", "generator.sync"}:
+        return nccl_place(chosen, lead, ports) if BY_NCCL in overrides else []
+    is_far = any(host != LOOPBACK for host, _ in found.values())
+    return [BY_NCCL, *nccl_place(chosen, lead, ports)] if is_far else []
+
+
+def nccl_place(chosen: Set[str], lead: str, ports: Ports) -> list[str]:
+    """Address and port of rank 0 for its servers, unless the user chose them."""
+    place = {"generator.nccl_host": lead}
+    if ports.nccl is not None:
+        place["generator.nccl_port"] = ports.text(ports.nccl)
+    return [f"{key}={value}" for key, value in place.items() if key not in chosen]
+
+
+@dataclass(frozen=True)
+class ResourceRequest:
     """is_cpu: assign no devices. has_mps: CUDA's MPS daemon on every node, so that processes share
     a device's time. run_id: for processes that do not inherit one, "" for those of a Slurm job."""
 
@@ -67,7 +133,7 @@ def run_id_of(*parts: object) -> str:
 
 
 @dataclass(frozen=True)
-class Command:
+class NodeCommand:
     """One command of a node. name: for its log and its messages."""
 
     node: int
@@ -86,43 +152,55 @@ class Command:
         return self.words[names[0] + 1 :] if names else ()
 
     def text(self, quote: Callable[[str], str] = shlex.quote) -> str:
-        """The command for a shell."""
         assignments = [f"{key}={shlex.quote(value)}" for key, value in self.environment.items()]
         return " ".join([*assignments, *map(quote, self.words)])
 
 
 def commands(
-    layout: Layout, hosts: Sequence[str], ports: Ports, overrides: Sequence[str], wishes: Wishes
-) -> list[Command]:
+    layout: Layout,
+    hosts: Sequence[str],
+    ports: Ports,
+    overrides: Sequence[str],
+    request: ResourceRequest,
+) -> list[NodeCommand]:
     """All commands, servers before trainers. hosts: one name for each node of the layout."""
     nodes = layout.placed()
     shared = [*overrides, *(["generator=vllm_server"] if layout.generators else [])]
     found = reached(layout, hosts, ports)
     by_nccl = nccl(found, overrides, lead_of(layout, hosts), ports)
     sync = [word for word in by_nccl if word == BY_NCCL]
-    servers = [
-        Command(
-            node.number,
-            f"server{node.number}.{place}",
-            ("rlhf-lab", "serve", *shared, *sync, *listening_at(found[node.number, place])),
-            wishes.environment([device]),
-        )
-        for node in nodes
-        for place, device in enumerate(node.generators)
-    ]
-    own = trainer_overrides(found, by_nccl) if layout.generators else []
+    servers = []
+    for node in nodes:
+        for place, device in enumerate(node.generators):
+            host, port = found[node.number, place]
+            # On the loopback interface, if it is reached there.
+            where = [] if host == LOOPBACK else ["generator.host=0.0.0.0"]
+            words = ("rlhf-lab", "serve", *shared, *sync, f"generator.port={port}", *where)
+            name = f"server{node.number}.{place}"
+            servers.append(NodeCommand(node.number, name, words, request.environment([device])))
+    urls = ",".join(f"http://{host}:{port}" for host, port in found.values())
+    to_servers = ["generator=vllm_server", f"generator.urls=[{urls}]", CONNECT, *by_nccl]
+    own = to_servers if layout.generators else []
     train = ("-m", "rlhf_lab.cli.main", "train", *overrides, *own)
     training = [node for node in nodes if node.trainers]
+    # Deterministic kernels need it before CUDA starts, which ranks do first.
+    is_deterministic = any(word.lower() == "deterministic=true" for word in overrides)
+    workspace = {WORKSPACE: FIXED_WORKSPACES[0]} if is_deterministic else {}
     trainers = [
-        Command(
+        NodeCommand(
             node.number,
             f"trainer{node.number}",
             (*torchrun(node, rank, len(training), hosts[training[0].number], ports), *train),
-            wishes.environment(trainer_devices(layout, node, overrides)) | workspace(overrides),
+            request.environment(trainer_devices(layout, node, overrides)) | workspace,
         )
         for rank, node in enumerate(training)
     ]
-    return [*daemons(nodes, wishes), *servers, *trainers]
+    mps = [
+        NodeCommand(node.number, f"mps{node.number}", MPS_DAEMON, request.mps())
+        for node in nodes
+        if request.has_mps
+    ]
+    return [*mps, *servers, *trainers]
 
 
 def trainer_devices(layout: Layout, node: Node, overrides: Sequence[str]) -> range:
@@ -135,27 +213,6 @@ def trainer_devices(layout: Layout, node: Node, overrides: Sequence[str]) -> ran
             f"choose cuda:0 to cuda:{layout.devices - 1}"
         )
     return range(max(node.trainers, last + 1))
-
-
-def workspace(overrides: Sequence[str]) -> dict[str, str]:
-    """The variable that deterministic kernels need before CUDA starts, which ranks do first."""
-    is_on = any(word.lower() == "deterministic=true" for word in overrides)
-    return {WORKSPACE: FIXED_WORKSPACES[0]} if is_on else {}
-
-
-def daemons(nodes: Sequence[Node], wishes: Wishes) -> list[Command]:
-    """The MPS daemon of every node, if there is to be one."""
-    if not wishes.has_mps:
-        return []
-    return [Command(node.number, f"mps{node.number}", MPS_DAEMON, wishes.mps()) for node in nodes]
-
-
-def trainer_overrides(
-    found: Mapping[tuple[int, int], tuple[str, str]], by_nccl: Sequence[str]
-) -> list[str]:
-    """Overrides by which trainers find their servers."""
-    urls = ",".join(f"http://{host}:{port}" for host, port in found.values())
-    return ["generator=vllm_server", f"generator.urls=[{urls}]", CONNECT, *by_nccl]
 
 
 def torchrun(node: Node, rank: int, num_nodes: int, first: str, ports: Ports) -> tuple[str, ...]:
@@ -171,7 +228,7 @@ def torchrun(node: Node, rank: int, num_nodes: int, first: str, ports: Ports) ->
     )
 
 
-def printed(found: Sequence[Command], hosts: Sequence[str]) -> str:
+def printed(found: Sequence[NodeCommand], hosts: Sequence[str]) -> str:
     """The commands under the hosts on which to run them."""
     lines: list[str] = []
     for number, host in enumerate(hosts):
@@ -191,3 +248,37 @@ def hosts_of(layout: Layout, text: str) -> list[str]:
             "names, separated by commas (or --slurm, which asks Slurm for them)"
         )
     return hosts
+
+
+def run_here(found: Sequence[NodeCommand], folder: Path, console: Console) -> int:
+    """Run all commands on this machine until the trainer ends. Returns its exit code.
+
+    Servers write to logs in `folder`. Raises RuntimeError with the last lines of its log if a
+    server ends before the trainer.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # Servers come first.
+    started: dict[str, Child] = {}
+    try:
+        with listening():
+            for command in found:
+                log = None if command.is_trainer else folder / f"{command.name}.log"
+                console.print(f"{command.name}: {command.text()}{f' > {log}' if log else ''}")
+                # In a new session, with this environment's executables first.
+                path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+                variables = {"PATH": path, **command.environment}
+                started[command.name] = Child(command.words, log, variables)
+            *servers, (_, trainer) = started.items()
+            while (code := trainer.exit_code) is None:
+                for name, server in servers:
+                    if server.exit_code is not None and server.log is not None:
+                        raise RuntimeError(
+                            f"{name} ended with {exit_text(server.exit_code)}; its last lines in "
+                            f"{server.log}:\n{last_lines(server.log)}"
+                        )
+                time.sleep(POLL_SECONDS)
+            return code
+    finally:
+        # The trainer first: it needs its servers until its state is saved.
+        for child in reversed(started.values()):
+            child.stop(GRACE_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from rlhf_lab.runs.folder import EVALS
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.grid import SEED
-from rlhf_lab.sweeps.search.mean_interval import mean_interval
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.sweeps.search.runs import TEST, UNFINISHED, Outcome, RunJobs, SearchRun, is_number
 from rlhf_lab.sweeps.search.space import to_overrides
@@ -59,6 +59,20 @@ class PairedMetric:
         return mean_interval(self.differences)
 
 
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean and the bounds of its 95% confidence interval by Student's t, infinite for a single
+    number."""
+    from scipy.special import stdtrit
+
+    count = len(values)
+    mean = math.fsum(values) / count
+    if count < 2:
+        return mean, -math.inf, math.inf
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    half = float(stdtrit(count - 1, 0.975)) * math.sqrt(variance / count)
+    return mean, mean - half, mean + half
+
+
 def run_test(
     chosen: Trial,
     fixed: Sequence[str],
@@ -97,7 +111,6 @@ def arm_of(
     runs: Mapping[tuple[str, int], SearchRun],
     outcomes: Mapping[tuple[str, int], Outcome],
 ) -> Arm:
-    """The results of a setting's runs."""
     rows: dict[int, Mapping[str, Any]] = {}
     problems: dict[int, str] = {}
     for seed in options.test_seeds:

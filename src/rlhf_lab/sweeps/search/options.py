@@ -107,7 +107,6 @@ class SearchOptions(limits.Limited, key="hydra.sweeper"):
 
     @property
     def bracket_size(self) -> int:
-        """Number of settings in a bracket."""
         return self.bracket or self.least_bracket
 
     @property
@@ -117,7 +116,6 @@ class SearchOptions(limits.Limited, key="hydra.sweeper"):
 
     @property
     def needs_judge(self) -> bool:
-        """Whether the metric needs the judge."""
         return self.measured_on is Source.validation and self.metric not in PROXY_METRICS
 
     @property
@@ -178,5 +176,4 @@ class SearchOptions(limits.Limited, key="hydra.sweeper"):
 
 
 def bad_option(key: str, value: object, remedy: str) -> UserError:
-    """The error of a bad option of the search."""
     return UserError(f"hydra.sweeper.{key}={value}: {remedy}")

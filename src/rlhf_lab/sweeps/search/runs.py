@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION
-from rlhf_lab.runs.jsonl import Rows, read_rows
+from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.sweeps.grid import name_of
 from rlhf_lab.sweeps.search.options import SearchOptions, Source, bad_option
 
@@ -17,6 +17,8 @@ from rlhf_lab.sweeps.search.options import SearchOptions, Source, bad_option
 TRIAL, TEST = "trial", "test"
 # States of runs that were stopped, or that another process runs: they resume with the search.
 UNFINISHED = ("stopped", "running", "elsewhere")
+# The number of rounds of a run with these overrides. Raises UserError if it could not start.
+CountRounds = Callable[[Sequence[str]], int]
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,6 @@ class Outcome:
 
 # Runs all of these and returns how each ended; it does not raise for a failed run.
 RunJobs = Callable[[Sequence[SearchRun]], Sequence[Outcome]]
-# The number of rounds of a run with these overrides. Raises UserError if it could not start.
-CountRounds = Callable[[Sequence[str]], int]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,8 @@ def metric_at(folder: Path, options: SearchOptions, rounds: int) -> float | None
             if row["version"] == rounds and row.get("validate") == readers
         ]
     else:
-        rows = first_rounds(read_rows(folder / METRICS), rounds)[-options.last_rounds :]
+        done = read_rows(folder / METRICS)
+        rows = done[:rounds][-options.last_rounds :] if len(done) >= rounds else []
     if not rows:
         return None
     for row in rows:
@@ -117,13 +118,7 @@ def metric_at(folder: Path, options: SearchOptions, rounds: int) -> float | None
     return math.fsum(row[options.metric] for row in rows) / len(rows)
 
 
-def first_rounds(rows: Rows, rounds: int) -> Rows | list[dict[str, object]]:
-    """The first rounds of a run; none if it has done fewer."""
-    return rows[:rounds] if len(rows) >= rounds else []
-
-
 def numeric_keys(row: dict[str, object]) -> list[str]:
-    """The keys of a row's numbers, except times."""
     return [
         key
         for key, value in row.items()

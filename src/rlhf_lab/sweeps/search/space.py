@@ -35,7 +35,6 @@ class Dimension:
 
     @property
     def is_integer(self) -> bool:
-        """Whether its numbers are integers."""
         return isinstance(self.low, int)
 
     @property
@@ -101,7 +100,6 @@ def check_space(fixed: Mapping[str, str], space: Mapping[str, Dimension]) -> Non
 
 
 def dimension(key: str, override: Override) -> Dimension:
-    """The dimension of an override."""
     value: Any = override.value()
     tags = set(getattr(value, "tags", ()))
     if tags - {"log"}:

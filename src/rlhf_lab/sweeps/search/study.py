@@ -3,14 +3,20 @@ module and `study_file` import Optuna."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rlhf_lab.runs.reading import Unreadable, file_size, parsing
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
 from rlhf_lab.sweeps.search.space import Dimension, Value, grid
+from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 
@@ -18,6 +24,9 @@ PROBLEM = "problem"
 # PED-ANOVA needs at least five good trials.
 LEAST_GOOD = 5
 LEAST_TRIALS = 4
+SPEC = "spec"
+CODE = "code"
+KEEP = ", or hydra.sweeper.other_code=keep to go on all the same"
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,6 @@ class Study:
         return dict(copy.ask(self._distributions).params)
 
     def report(self, number: int, rung: int, value: float) -> None:
-        """Record the value of a trial at a rung."""
         storage = self._study._storage
         storage.set_trial_intermediate_value(self._id(number), rung, value)
 
@@ -122,21 +130,17 @@ class Study:
                 )
             )
         share = min(0.5, max(0.1, LEAST_GOOD / len(trials)))
+        sign = -1.0 if self._options.direction.value == "maximize" else 1.0
+        losses = sorted(sign * trial.values[0] for trial in trials)
         # Trials that tie with the worst good one are good too; if all are, none differs.
-        if sum(self._is_good(trial.values[0], trials, share) for trial in trials) == len(trials):
+        if losses[-1] <= losses[int(np.ceil(share * len(losses))) - 1]:
             return {}
         evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=share)
         found = optuna.importance.get_param_importances(equal, evaluator=evaluator)
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
-    def _is_good(self, value: float, trials: Sequence[Trial], share: float) -> bool:
-        sign = -1.0 if self._options.direction.value == "maximize" else 1.0
-        losses = sorted(sign * trial.values[0] for trial in trials)
-        return sign * value <= losses[int(np.ceil(share * len(losses))) - 1]
-
 
 def distribution(part: Dimension) -> Any:
-    """The dimension as Optuna's distribution."""
     from optuna import distributions
 
     if part.choices:
@@ -161,7 +165,6 @@ def shuffled_grid(space: Sequence[Dimension], options: SearchOptions) -> list[di
 
 
 def trial_of(frozen: Any) -> Trial:
-    """Optuna's trial as ours."""
     names = {"RUNNING": "running", "COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
     return Trial(
         number=frozen.number,
@@ -170,3 +173,59 @@ def trial_of(frozen: Any) -> Trial:
         values=dict(frozen.intermediate_values),
         problem=frozen.user_attrs.get(PROBLEM, ""),
     )
+
+
+@contextmanager
+def open_study(
+    path: Path, space: Sequence[Dimension], options: SearchOptions, spec: Mapping[str, Any]
+) -> Iterator[Study]:
+    """The study in a file, which is created if it does not exist. Raises UserError for a study of
+    another search.
+
+    spec: what must be the same when the search is continued, as JSON; `code` may be left out.
+    """
+    for package in ("optuna", "scipy"):
+        require_package(
+            package, "search", "hydra/sweeper=rlhf_lab_search", "search by a grid: train -m"
+        )
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(path):
+        file_size(path)
+    with parsing(path, "study"):
+        storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+    try:
+        with parsing(path, "study"):
+            study = optuna.create_study(
+                storage=storage,
+                study_name=path.parent.name,
+                direction=options.direction.value,
+                load_if_exists=True,
+            )
+            study.get_trials(deepcopy=False)
+            before = study.user_attrs.get(SPEC)
+        check_spec(path, before, spec)
+        study.set_user_attr(SPEC, dict(spec))
+        yield Study(study, space, options)
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def check_spec(path: Path, before: Mapping[str, Any] | None, spec: Mapping[str, Any]) -> None:
+    if before is None:
+        return
+    if not isinstance(before, Mapping):
+        raise Unreadable(path, f"its {SPEC} is no mapping: restore it, or move it away")
+    now = json.loads(json.dumps(spec))
+    keys = sorted({*before, *now} - {CODE}) + [CODE] * (CODE in now)
+    changed = [key for key in keys if before.get(key) != now.get(key)]
+    if changed:
+        key = changed[0]
+        raise UserError(
+            f"{path} is of a search with {key}={before.get(key)}, this one has "
+            f"{key}={now.get(key)}: values of the two cannot be compared; pass another "
+            f"output.root, or move that folder away{KEEP if key == CODE else ''}"
+        )

@@ -1,16 +1,17 @@
-"""The tuning half of a search: brackets of trials, halved at every rung."""
+"""The tuning half of a search: brackets of trials, halved at every rung (successive halving,
+arXiv:1502.07943)."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.grid import SEED
-from rlhf_lab.sweeps.search.halving import Halving, rank_trials
-from rlhf_lab.sweeps.search.options import SearchOptions, bad_option
+from rlhf_lab.sweeps.search.options import Direction, SearchOptions, bad_option
 from rlhf_lab.sweeps.search.runs import (
     TRIAL,
     UNFINISHED,
@@ -22,9 +23,57 @@ from rlhf_lab.sweeps.search.runs import (
     metric_at,
     rung_overrides,
 )
-from rlhf_lab.sweeps.search.space import Value, to_overrides
+from rlhf_lab.sweeps.search.space import to_overrides
 from rlhf_lab.sweeps.search.study import Study, Trial
 from rlhf_lab.types.errors import StopRequested, UserError
+
+
+@dataclass(frozen=True)
+class Halving:
+    """The rungs of a bracket. A trial is one run with its full schedule, paused at each rung."""
+
+    rungs: int
+    reduction: int
+
+    @classmethod
+    def of(cls, options: SearchOptions) -> Halving:
+        return cls(options.rungs, options.reduction)
+
+    def pauses(self, num_rounds: int) -> tuple[int, ...]:
+        """Rounds done at each rung, at the last one all. Raises UserError if two are equal."""
+        parts = [self.reduction ** (self.rungs - 1 - rung) for rung in range(self.rungs)]
+        pauses = tuple(-(-num_rounds // part) for part in parts)
+        if len(set(pauses)) < len(pauses):
+            raise bad_option(
+                "rungs",
+                self.rungs,
+                f"a run of {num_rounds} rounds cannot be looked at after {pauses} of them; choose "
+                "fewer rungs, or raise run.updates",
+            )
+        return pauses
+
+    def sizes(self, bracket: int) -> tuple[int, ...]:
+        """Number of settings at each rung of a bracket."""
+        sizes = [bracket]
+        while len(sizes) < self.rungs:
+            sizes.append(self.num_survivors(sizes[-1]))
+        return tuple(sizes)
+
+    def num_survivors(self, count: int) -> int:
+        """How many trials of this number go on."""
+        return max(1, count // self.reduction)
+
+    def cost(self, bracket: int) -> float:
+        """The cost of a bracket in whole runs, for one seed."""
+        shares = [1 / self.reduction ** (self.rungs - 1 - rung) for rung in range(self.rungs)]
+        new = [share - before for share, before in zip(shares, [0.0, *shares], strict=False)]
+        return sum(map(operator.mul, self.sizes(bracket), new), 0.0)
+
+
+def rank_trials(values: Mapping[int, float], count: int, direction: Direction) -> list[int]:
+    """The trials with the best values, best first; ties go to the trial that was drawn first."""
+    sign = -1.0 if direction is Direction.maximize else 1.0
+    return sorted(values, key=lambda number: (sign * values[number], number))[:count]
 
 
 @dataclass(frozen=True)
@@ -63,21 +112,18 @@ class Tuning:
             values = self._measured(alive, rung)
             is_last = rung == self.options.rungs - 1
             kept = rank_trials(values, halving.num_survivors(len(alive)), self.options.direction)
-            for number in alive:
-                self._decide(number, values.get(number), is_last, number in kept)
+            for trial in self._trials([number for number in alive if number in values]):
+                if trial.is_open and is_last:
+                    self.study.complete(trial.number, values[trial.number])
+                elif trial.is_open and trial.number not in kept:
+                    self.study.prune(trial.number)
             progress = f"bracket {bracket + 1} of {num_brackets(self.options)}, rung {rung + 1}"
             self.console.print(f"{progress}: {outline(alive, values, kept, is_last)}")
             alive = [number for number in alive if number in kept]
-        for number in numbers:
-            self._discard(number)
-
-    def _decide(self, number: int, value: float | None, is_last: bool, is_kept: bool) -> None:
-        if value is None or not self._trials([number])[0].is_open:
-            return
-        if is_last:
-            self.study.complete(number, value)
-        elif not is_kept:
-            self.study.prune(number)
+        for trial in () if self.options.keep else self._trials(numbers):
+            if trial.state in ("pruned", "complete"):
+                for folder in (self.folder / f"{TRIAL}-{trial.number:03d}").glob("seed-*"):
+                    delete_weights(folder)
 
     def _measured(self, numbers: Sequence[int], rung: int) -> dict[int, float]:
         """The values of the trials at a rung; the study records those that failed."""
@@ -106,15 +152,12 @@ class Tuning:
             self.console.print(f"trial {trial.number} cannot be run: {error}")
             return [], 0
         own += rung_overrides(self.options, pause, num_rounds)
-        first = f"{self._first(trial.setting):03d}"
+        # The trial that had this setting first: the same setting and seed give the same run.
+        first = next(t.number for t in self.study.trials() if t.setting == trial.setting)
         return [
-            SearchRun({TRIAL: first, SEED: str(seed)}, (*own, f"seed={seed}"))
+            SearchRun({TRIAL: f"{first:03d}", SEED: str(seed)}, (*own, f"seed={seed}"))
             for seed in self.options.tuning_seeds
         ], pause
-
-    def _first(self, setting: Mapping[str, Value]) -> int:
-        """The trial that had this setting first: the same setting and seed give the same run."""
-        return next(t.number for t in self.study.trials() if t.setting == setting)
 
     def _run(self, runs_of: Mapping[int, tuple[list[SearchRun], int]]) -> dict[str, Outcome]:
         """Start the runs that have done fewer rounds. Raises StopRequested if one was stopped."""
@@ -139,14 +182,6 @@ class Tuning:
     def _trials(self, numbers: Sequence[int]) -> list[Trial]:
         found = self.study.trials()
         return [found[number] for number in numbers]
-
-    def _discard(self, number: int) -> None:
-        """Delete the weights of a trial that was pruned or completed, unless options.keep."""
-        (trial,) = self._trials([number])
-        if self.options.keep or trial.state not in ("pruned", "complete"):
-            return
-        for folder in (self.folder / f"{TRIAL}-{number:03d}").glob("seed-*"):
-            delete_weights(folder)
 
 
 def num_brackets(options: SearchOptions) -> int:
@@ -177,7 +212,6 @@ def failure_text(
     metrics: Sequence[float | None],
     ended: Mapping[str, Outcome],
 ) -> str:
-    """Why a trial has no value."""
     if not runs:
         return "no run could start with this setting"
     for run, value in zip(runs, metrics, strict=True):

@@ -27,7 +27,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
-from rlhf_lab.runs.atomic_folder import file_digest, files_in
+from rlhf_lab.runs.disk import file_digest, files_in
 from rlhf_lab.runs.reading import Unreadable, read_json
 from rlhf_lab.training.engines.distributed import WITHIN_CALL, Processes
 

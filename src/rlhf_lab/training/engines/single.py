@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from rlhf_lab.models.adapters import (
     plain_names,
 )
 from rlhf_lab.models.forward import TokenRows
+from rlhf_lab.training.engines.options import EngineContext, EngineOptions, Precision
 from rlhf_lab.training.engines.parameter_backend import WEIGHT, ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import (
     POLICY,
@@ -97,7 +99,7 @@ class SingleBackend(TensorsBackend):
     ) -> None:
         self.device = device
         self._is_low = is_low
-        self._networks = with_masters(networks).to(device)
+        self.networks = with_masters(networks).to(device)
         self._merged = plain_names(networks.policy) if has_adapters(networks.policy) else {}
         own = None
         if teacher is not None:
@@ -107,20 +109,30 @@ class SingleBackend(TensorsBackend):
         if own is not None and is_low and use is ReferenceUse.frozen:
             round_frozen(own)
         if self._merged and is_low:
-            round_frozen(self._networks, is_reference=False)
+            round_frozen(self.networks, is_reference=False)
         self._drawn_in = drawn_in
         self._reference_networks = own or networks
         self._optim = optim
         self._other_weights: dict[str, Tensor] = {}
-        super().__init__(self._networks, own, optim)
+        super().__init__(self.networks, own, optim)
+
+    @classmethod
+    def of(cls, options: EngineOptions, context: EngineContext) -> Self:
+        """The backend that options without `auto` name."""
+        return cls(
+            *(context.networks, context.optim, context.device, context.use),
+            is_low=options.dtype is Precision.bfloat16,
+            teacher=context.teacher,
+            drawn_in=context.drawn_in,
+        )
 
     def output(self, token_rows: TokenRows, kind: PassKind, layout: PassLayout) -> PolicyOutput:
         arguments = (token_rows, kind, layout)
         with autocast(self.device, self._is_low):
             if self._other_weights:
-                output = functional_call(self._networks, self._other_weights, arguments)
+                output = functional_call(self.networks, self._other_weights, arguments)
             else:
-                output = self._networks(*arguments)
+                output = self.networks(*arguments)
         return PolicyOutput(*output)
 
     def reference(self, token_rows: TokenRows, layout: PassLayout) -> PolicyOutput:
@@ -139,26 +151,26 @@ class SingleBackend(TensorsBackend):
             for name, tensor in weights
         }
         try:
-            with adapters_off(self._networks.policy):
+            with adapters_off(self.networks.policy):
                 yield
         finally:
             self._other_weights = {}
 
     def weight(self, name: str, dtype: torch.dtype) -> Tensor:
         if name in self._merged:
-            return merged_weight(self._networks.policy, self._merged[name]).to(dtype)
+            return merged_weight(self.networks.policy, self._merged[name]).to(dtype)
         return super().weight(name, dtype)
 
     def read(self, name: str, part: str) -> Tensor:
         if part == WEIGHT and name in self._merged:
-            return merged_weight(self._networks.policy, self._merged[name]).cpu()
+            return merged_weight(self.networks.policy, self._merged[name]).cpu()
         return super().read(name, part)
 
     def adapters(self) -> Adapters | None:
-        return adapters_of(self._networks.policy) if self._merged else None
+        return adapters_of(self.networks.policy) if self._merged else None
 
     def fill(self, weights: Weights) -> None:
-        fill_adapters(self._networks.policy, weights)
+        fill_adapters(self.networks.policy, weights)
 
     def begin(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -167,11 +179,11 @@ class SingleBackend(TensorsBackend):
         loss.backward()  # type: ignore[no-untyped-call]
 
     def gradient_norm(self) -> float:
-        grads = [p.grad for p in self._networks.policy.parameters() if p.grad is not None]
+        grads = [p.grad for p in self.networks.policy.parameters() if p.grad is not None]
         return float(torch.nn.utils.get_total_norm(grads))
 
     def step(self, learning_rate: float) -> dict[str, float]:
-        measured = clipped_step(self._networks, self, self._optim, learning_rate)
+        measured = clipped_step(self.networks, self, self._optim, learning_rate)
         if self._merged:
-            measured["adapters_kept"] = kept_share(self._networks.policy, self._drawn_in)
+            measured["adapters_kept"] = kept_share(self.networks.policy, self._drawn_in)
         return measured

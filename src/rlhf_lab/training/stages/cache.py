@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs import atomic_folder
+from rlhf_lab.runs import disk
 from rlhf_lab.runs.disk import refusing
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.locks import locked
@@ -48,7 +48,7 @@ def cached(
                 stack.enter_context(locked(lock_file(folder), waits))
             if not folder.exists():
                 with refusing(f"output.cache={root}"):
-                    making = atomic_folder.atomic_folder(folder, {"stage": stage, "key": key})
+                    making = disk.atomic_folder(folder, {"stage": stage, "key": key})
                     draft = stack.enter_context(making)
                 make(draft)
                 return folder, False
@@ -59,8 +59,8 @@ def cached(
 def verify(folder: Path) -> None:
     """Refuse an entry whose files are missing, changed or cut short."""
     try:
-        atomic_folder.verify(folder)
-    except atomic_folder.CorruptFolder as error:
+        disk.verify(folder)
+    except disk.CorruptFolder as error:
         raise UserError(
             f"cache entry {error}: delete it (rm -r {folder}) and run again to make it anew"
         ) from error
