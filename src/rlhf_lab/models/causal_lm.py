@@ -118,7 +118,6 @@ def load_gguf(file: Path, model: PretrainedModel, key: str, dtype: torch.dtype) 
 
 
 def gguf_tokenizer(file: Path, path: str, key: str) -> Any:
-    """The tokenizer in a GGUF file."""
     with parsed(path, key):
         return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
 

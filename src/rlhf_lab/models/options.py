@@ -72,13 +72,11 @@ def lora_rank() -> int:
 
 
 def lora_alpha() -> float:
-    """The scale of adapters."""
     about = "Adapters are scaled by lora_alpha / lora_rank."
     return limits.number(16.0, above=0, most=1e6, about=about, source="arXiv:2106.09685")
 
 
 def lora_targets() -> list[str]:
-    """The modules that have adapters."""
     about = "Last parts of the names of modules that get adapters; all-linear is all but the head."
     return limits.collection(lambda: [ALL_LINEAR], about=about)
 
