@@ -17,6 +17,7 @@ from rlhf_lab.algos.declared import require_declared, seen_by_algorithm, seen_by
 from rlhf_lab.algos.off_policy import corrected, fitted, split_terms
 from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.algos.rloo import RLOO
+from rlhf_lab.experiment.checks_algorithm import check_correction
 from rlhf_lab.experiment.own_parts import classes
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.types import limits
@@ -194,6 +195,18 @@ def test_a_helper_with_the_name_of_an_optional_method_changes_nothing() -> None:
     found, factor_BT = corrected(batch.behavior_logp_BT, batch, RLOO(), Half())
     assert factor_BT.unique().tolist() == [0.5]  # type: ignore[no-untyped-call]
     assert torch.equal(found.proximal_logp_BT, batch.proximal_logp_BT)
+
+
+def test_weights_of_a_whole_update_need_log_ratios_before_it(make_config: MakeConfig) -> None:
+    @dataclass(frozen=True)
+    class Whole(CorrectionOptions):
+        name: str = limits.name("whole")
+        corrects: ClassVar[frozenset[Objective]] = EVERY
+        needs: ClassVar[CorrectionNeeds] = CorrectionNeeds(whole_update=True)
+
+    check_correction(replace(make_config("algo=grpo"), correction=Whole()))
+    with pytest.raises(UserError, match=r"correction=whole with algo=rloo: .*anchors_at_start"):
+        check_correction(replace(make_config("algo=rloo"), correction=Whole()))
 
 
 def test_a_correction_sees_what_it_declares_and_must_have_the_methods_for_it() -> None:

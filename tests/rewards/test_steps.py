@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlhf_lab.algos.advantages import token_rewards
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.algos.reinforce import ReinforcePlusPlus
@@ -165,7 +164,7 @@ def stepped(steps: bool) -> list[Group]:
 def test_steps_are_rewarded_at_their_tokens_and_the_rest_at_the_end() -> None:
     batch = collate(stepped(True), pad_id=0)
     assert batch.step_reward_BT.tolist() == [[0.5, -0.25, 0.0], [0.0, 0.0, 0.0]]
-    reward_BT = token_rewards(rewards_of(stepped(True)), 0.0, batch)
+    reward_BT = PPO(kl_coef=0.0).token_rewards(rewards_of(stepped(True)), batch)
     assert reward_BT.tolist() == [[0.5, -0.25, 1.75], [0.0, 0.0, 1.0]]
     assert reward_BT.sum(dim=1).tolist() == [2.0, 1.0], "the whole is the sample's reward"
 

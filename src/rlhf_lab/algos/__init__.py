@@ -1,1 +1,1 @@
-"""How rewards become credit, and credit a loss: pure functions, one small file an algorithm."""
+"""How rewards become credit, and credit a loss: pure functions, a family of algorithms a file."""

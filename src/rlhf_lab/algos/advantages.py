@@ -1,12 +1,9 @@
-"""What credits share: baselines, standardising, rewards per token, GAE."""
+"""What credits share: baselines, standardising, GAE."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import TYPE_CHECKING
-
-from rlhf_lab.algos.common import KLTerms, k1, sequence_sum
-from rlhf_lab.types.data import Batch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,12 +34,6 @@ def best_and_worst(reward_PG: Tensor) -> tuple[Tensor, Tensor]:
 def is_informative(reward_PG: Tensor) -> Tensor:
     """Whether the rewards of a group differ, P."""
     return reward_PG.amax(dim=1) > reward_PG.amin(dim=1)
-
-
-def less_kl(reward_PG: Tensor, kl_coef: float, batch: Batch, terms: KLTerms = k1) -> Tensor:
-    """Reward - kl_coef * KL(behaviour || reference), summed over the response's tokens, PG."""
-    kl_B = sequence_sum(terms(batch.behavior_logp_BT, batch.reference_logp_BT), batch)
-    return reward_PG - kl_coef * kl_B.view_as(reward_PG)
 
 
 def above(reward_PG: Tensor, baseline: Tensor) -> Tensor:
@@ -106,23 +97,6 @@ def whitened(value_BT: Tensor, mask_BT: Tensor, keep_mean: bool = False) -> Tens
         return value_BT * mask_BT * keep_mean
     white_BT = (value_BT - mean) * torch.rsqrt(variance + 1e-8)
     return (white_BT + mean if keep_mean else white_BT) * mask_BT
-
-
-def token_rewards(reward_PG: Tensor, kl_coef: float, batch: Batch, terms: KLTerms = k1) -> Tensor:
-    """Rewards of single tokens, BT: -kl_coef * KL to the reference at every token, plus the reward
-    at the last one, as in N+ (arXiv:2403.17031, the PPO set-up).
-
-    Step rewards are given at the last tokens of their steps, and the last token gets the rest.
-    """
-    mask_BT = batch.mask_BT
-    is_last_BT = mask_BT * (mask_BT.cumsum(dim=1) == mask_BT.sum(dim=1, keepdim=True))
-    step_BT = batch.step_reward_BT
-    rest_B1 = reward_PG.reshape(-1, 1).to(mask_BT.dtype) - step_BT.sum(dim=1, keepdim=True)
-    reward_BT = rest_B1 * is_last_BT + step_BT
-    if not kl_coef:
-        return reward_BT
-    kl_BT = terms(batch.behavior_logp_BT, batch.reference_logp_BT) * mask_BT
-    return reward_BT - kl_coef * kl_BT
 
 
 def symlog(value: Tensor) -> Tensor:

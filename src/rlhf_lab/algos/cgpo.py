@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def kl_max() -> float:
-    """The option `kl_max`."""
     return limits.number(
         10.0,
         above=0,

@@ -25,7 +25,6 @@ def kl_in_loss(default: float, source: str = "") -> float:
 
 
 def clip(default: float, of: str = "token") -> float:
-    """PPO's clip of a ratio."""
     about = (
         f"The {of} ratio of policy to proximal policy earns nothing outside 1 - clip to 1 + clip."
     )
@@ -33,13 +32,11 @@ def clip(default: float, of: str = "token") -> float:
 
 
 def clip_low(default: float, of: str = "token", source: str = "") -> float:
-    """The lower side of a clip with two bounds."""
     about = f"The {of} ratio of policy to proximal policy earns nothing below 1 - clip_low."
     return limits.share(default, about=about, source=source)
 
 
 def clip_high(default: float, of: str = "token", source: str = "") -> float:
-    """The upper side of a clip with two bounds."""
     about = f"The {of} ratio of policy to proximal policy earns nothing above 1 + clip_high."
     return limits.number(default, least=0, most=100, about=about, source=source)
 
@@ -51,7 +48,6 @@ def epsilon(of: str = "group") -> float:
 
 
 def lam_alpha(default: float = 0.0) -> float:
-    """Lambda of advantages by the length of the response."""
     about = (
         "Lambda of a response's advantages is 1 - 1 / (lam_alpha * its length), at least 0; 0: "
         "algo.lam, whatever the length."
@@ -61,7 +57,6 @@ def lam_alpha(default: float = 0.0) -> float:
 
 
 def value_lam(default: float = -1.0) -> float:
-    """Lambda of the targets of values."""
     about = "Lambda of the returns that values learn, where it is not that of the advantages."
     also = {-1: "for that of the advantages"}
     source = "1: arXiv:2503.01491"
@@ -69,7 +64,6 @@ def value_lam(default: float = -1.0) -> float:
 
 
 def beta(about: str, source: str = "") -> float:
-    """The temperature of preference losses."""
     return limits.number(0.1, least=1e-6, most=100, about=about, source=source)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
-from rlhf_lab.algos import advantages, common
+from rlhf_lab.algos import common
 from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, LossOutput, Needs, PolicyOutput
@@ -43,7 +43,7 @@ TERMS = {Estimator.k1: common.k1, Estimator.k2: common.k2, Estimator.k3: common.
 @dataclass(frozen=True)
 class KLPenalty(AlgorithmOptions):
     """An algorithm with a penalty on KL. Each one declares `kl_coef`, where its own paper has the
-    penalty, and what it needs besides the reference."""
+    penalty (`own_location`), and its other needs (`own_needs`)."""
 
     own_location: ClassVar[KLLocation] = KLLocation.reward
     own_needs: ClassVar[Needs] = Needs()
@@ -95,15 +95,27 @@ class KLPenalty(AlgorithmOptions):
         return TERMS[usual if self.kl_estimator is Estimator.auto else self.kl_estimator]
 
     def less_kl(self, reward_PG: Tensor, batch: Batch) -> Tensor:
-        """Rewards of responses, less the penalty if it is in the reward, PG."""
+        """Rewards of responses, PG; if the penalty is in the reward, less kl_coef times
+        KL(behaviour || reference), summed over the tokens of each."""
         if not self._is_in_reward or not self.kl_coef:
             return reward_PG
-        return advantages.less_kl(reward_PG, self.kl_coef, batch, self._terms)
+        kl_BT = self._terms(batch.behavior_logp_BT, batch.reference_logp_BT)
+        return reward_PG - self.kl_coef * common.sequence_sum(kl_BT, batch).view_as(reward_PG)
 
     def token_rewards(self, reward_PG: Tensor, batch: Batch) -> Tensor:
-        """Rewards of tokens, less the penalty of each if it is in the reward, BT."""
-        kl_coef = self.kl_coef if self._is_in_reward else 0.0
-        return advantages.token_rewards(reward_PG, kl_coef, batch, self._terms)
+        """Rewards of single tokens, BT: the reward at the last one, less the penalty of each if it
+        is in the reward, as in N+ (arXiv:2403.17031, the PPO set-up).
+
+        Step rewards are given at the last tokens of their steps, and the last token gets the rest.
+        """
+        mask_BT, step_BT = batch.mask_BT, batch.step_reward_BT
+        is_last_BT = mask_BT * (mask_BT.cumsum(dim=1) == mask_BT.sum(dim=1, keepdim=True))
+        rest_B1 = reward_PG.reshape(-1, 1).to(mask_BT.dtype) - step_BT.sum(dim=1, keepdim=True)
+        reward_BT = rest_B1 * is_last_BT + step_BT
+        if not self._is_in_reward or not self.kl_coef:
+            return reward_BT
+        kl_BT = self._terms(batch.behavior_logp_BT, batch.reference_logp_BT) * mask_BT
+        return reward_BT - self.kl_coef * kl_BT
 
     def plus_kl(self, output: LossOutput, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """The loss, plus the penalty if it is in the loss."""

@@ -17,6 +17,11 @@ from rlhf_lab.types.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Of the published code's randomized_ngram_selection.
+RANDOM_TOKENS = (1, 2, 3, 5, 10)
+# Odd numbers that spread the bits of a row's tokens, and a modulus that keeps products in 64 bits.
+SPREAD, STEP, MODULUS = 2654435761, 40503, 2**31 - 1
+
 
 class Termination(StrEnum):
     """Where a macro action ends: after a fixed or a random number of tokens, before a token that
@@ -37,12 +42,6 @@ class MacroValue(StrEnum):
     last = "last"
     equal = "equal"
     position = "position"
-
-
-# Of the published code's randomized_ngram_selection.
-RANDOM_TOKENS = (1, 2, 3, 5, 10)
-# Odd numbers that spread the bits of a row's tokens, and a modulus that keeps products in 64 bits.
-SPREAD, STEP, MODULUS = 2654435761, 40503, 2**31 - 1
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ class Pairs(StrEnum):
 
 
 def pair_choice() -> Pairs:
-    """The option `pairs` of a preference loss."""
     about = (
         "Which samples of a group make preference pairs: the best against the worst, or all pairs "
         "of unequal reward."

@@ -57,7 +57,7 @@ class TBA(AlgorithmOptions):
     """TBA: trajectory balance over a group of samples, in its VarGrad form (arXiv:2503.18929).
 
     Half the variance over a group of the log-ratio to the reference less reward over beta: zero
-    where the policy is reference times exp(reward / beta), whoever wrote the samples. Its gradient
+    where the policy is reference times exp(reward / beta), for samples of any policy. Its gradient
     is that of copg times (K - 1) / (K beta)."""
 
     name: str = limits.name("tba")
@@ -75,7 +75,7 @@ class TBA(AlgorithmOptions):
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:
         """Half the squared difference of log-ratio and credit, both less their group means. The
-        group mean stands for the log of the normalising constant."""
+        group mean estimates the log of the normalising constant."""
         away_B = sequence_sum(policy.logp_BT - batch.reference_logp_BT, batch)
         away_PG = grouped(away_B, batch)
         # Not `centred`: equal log-ratios, as at the start, have a gradient.
@@ -104,7 +104,7 @@ class Kimi(AlgorithmOptions):
     needs: ClassVar[Needs] = Needs(group_size=2, scales_with_reward=True)
 
     def credit(self, reward_PG: Tensor, batch: Batch) -> Credit:
-        """Reward less the group mean, which stands for tau log Z."""
+        """Reward less the group mean, which estimates tau log Z."""
         return Credit(per_token(centred(reward_PG), batch), keep_B=keep_all(reward_PG))
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> LossOutput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlhf_lab.algos.corrections.common import RATIOS
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import is_verified
 from rlhf_lab.rewards.options import parts
@@ -10,7 +11,6 @@ from rlhf_lab.types.data import Objective, ValueModel
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.run_options import ReturnScaling
 
-PLAIN = "none"
 WHY_NOT = {
     Objective.comparison: "its loss compares samples of a prompt or regresses on their rewards and "
     "holds for samples of any policy, so there is nothing that a ratio could correct; "
@@ -120,6 +120,14 @@ def check_correction(config: Config) -> None:
         raise UserError(
             f"correction={config.correction.name} with algo={config.algo.name}: "
             f"{WHY_NOT[objective]}"
+        )
+    is_anchored = config.correction.anchors_at_start and objective in RATIOS
+    if config.correction.needs.whole_update and not is_anchored:
+        raise UserError(
+            f"correction={config.correction.name} with algo={config.algo.name}: all tokens of an "
+            "update decide its weights (CorrectionNeeds(whole_update=True)), so that log-ratios "
+            "must be known before the update: set anchors_at_start to True, and let corrects have "
+            "token_ratio and sequence_ratio alone"
         )
 
 

@@ -27,6 +27,8 @@ ADAPTER = "default"
 BASE = "base_layer"
 # Rows of a matrix that are counted for the share of the adapters' update that rounding leaves.
 COUNTED_ROWS = 64
+# What the names of tensors in files of peft begin with.
+PREFIX = "base_model.model."
 
 
 def with_adapters(model: Any, lora: Lora, seed: int, base: PretrainedModel | None = None) -> Any:
@@ -168,14 +170,10 @@ def adapters_off(model: Any) -> Iterator[Any]:
             module.enable_adapters(True)
 
 
-def plain_name(name: str) -> str:
-    """The name that a parameter has in the model without adapters."""
-    return name.replace(f".{BASE}.", ".")
-
-
 def plain_names(model: Any) -> dict[str, str]:
     """The name that each weight has here, by its name in the model without adapters."""
-    return {plain_name(name): name for name, _ in model.named_parameters() if not is_adapter(name)}
+    names = (name for name, _ in model.named_parameters() if not is_adapter(name))
+    return {name.replace(f".{BASE}.", "."): name for name in names}
 
 
 def merged_weight(model: Any, name: str) -> Tensor:
@@ -213,10 +211,6 @@ def kept_share(model: Any, dtype: torch.dtype) -> float:
 def is_adapter(name: str) -> bool:
     """Whether a parameter's name is that of an adapter's A or B."""
     return ".lora_A." in name or ".lora_B." in name
-
-
-# What the names of tensors in files of peft begin with.
-PREFIX = "base_model.model."
 
 
 def adapters_of(model: Any) -> Adapters:

@@ -1,8 +1,8 @@
 """Attention that takes masks of blocks: FlexAttention (arXiv:2412.05496) for packed rows.
 
-transformers chooses attention by a name in the model's config. The name below stands for one that
-looks at the mask: a BlockMask goes to FlexAttention, which skips blocks that nobody sees and stores
-no mask of all pairs; everything else goes to torch's scaled_dot_product_attention.
+transformers chooses attention by a name in the model's config. That below looks at the mask: a
+BlockMask goes to FlexAttention, which skips blocks that no token attends to and stores no mask of
+all pairs; everything else goes to torch's scaled_dot_product_attention.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ NAME = "rlhf_lab"
 # take FlexAttention's kernel for decoding, which knows fewer models.
 BLOCK = 128
 PADDING, PROMPT, FIRST_RESPONSE = 0, 1, 2
+# The kernels multiply matrices of at least 16 columns; a head wider than 256 does not fit.
+HEAD_SIZES = range(16, 257)
+# One variant for each of: gradients or not, one row or many, fixed or variable length, and the
+# types and heads of policy and value model. torch's default of 8 would end in unfused attention.
+VARIANTS = 64
 
 
 def may_see(segment: Tensor, other: Tensor, place: Tensor, other_place: Tensor) -> Tensor:
@@ -47,13 +52,6 @@ def may_see(segment: Tensor, other: Tensor, place: Tensor, other_place: Tensor) 
     """
     is_own = (other == PROMPT) | (other == segment)
     return is_own & (other != PADDING) & (other_place <= place) | (other_place == place)
-
-
-# The kernels multiply matrices of at least 16 columns; a head wider than 256 does not fit.
-HEAD_SIZES = range(16, 257)
-# One variant for each of: gradients or not, one row or many, fixed or variable length, and the
-# types and heads of policy and value model. torch's default of 8 would end in unfused attention.
-VARIANTS = 64
 
 
 def attention(

@@ -51,6 +51,7 @@ from rlhf_lab.types.text_frame import Marks, TextFrame, framed, marked
 
 NEEDS = ("accelerate", "gguf")
 SUFFIX = ".gguf"
+UNWRAP = modeling_utils.unwrap_model
 
 
 def gguf_file(model: PretrainedModel, key: str = "model.path") -> Path | None:
@@ -117,7 +118,6 @@ def load_gguf(file: Path, model: PretrainedModel, key: str, dtype: torch.dtype) 
 
 
 def gguf_tokenizer(file: Path, path: str, key: str) -> Any:
-    """The tokenizer in a GGUF file."""
     with parsed(path, key):
         return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
 
@@ -148,9 +148,6 @@ def text_part(model: Any, path: str, key: str) -> Any:
     text.set_output_embeddings(model.get_output_embeddings())
     text.config, text.generation_config = decoder.config, model.generation_config
     return with_tying_recorded(text)
-
-
-UNWRAP = modeling_utils.unwrap_model
 
 
 def load_policy(

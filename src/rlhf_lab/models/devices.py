@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 # cuBLAS uses streams of its own in workspaces of other sizes. It reads this once.
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 FIXED_WORKSPACES = (":4096:8", ":16:8")
+# More than the caches of a CPU hold. A smaller model is read from them: its operations are too
+# short for threads, or another layout of its weights, to save time.
+CACHE_BYTES = 64 * 2**20
+DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
 @contextmanager
@@ -76,12 +80,6 @@ def require_workspace() -> None:
             "the environment of the program"
         )
     os.environ[WORKSPACE] = FIXED_WORKSPACES[0]
-
-
-# More than the caches of a CPU hold. A smaller model is read from them: its operations are too
-# short for threads, or another layout of its weights, to save time.
-CACHE_BYTES = 64 * 2**20
-DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
 def check_name(device: str, key: str) -> None:

@@ -15,6 +15,12 @@ from torch import Tensor
 
 from rlhf_lab.models.borders import FIXED_ROTARY, borders
 
+# Families of transformers whose layers are of a form that is known here.
+NEOX = ("gpt_neox",)
+LLAMA = ("arcee", "llama", "mistral", "qwen2", "qwen3", "seed_oss")
+# Last parts of the names of classes that are policies and reward models.
+HEADS = ("ForCausalLM", "ForSequenceClassification")
+
 
 def signed(sin: Tensor) -> Tensor:
     """Sines for `turned`: those of the first half change their sign."""
@@ -28,13 +34,6 @@ def turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     part = heads[..., :size]
     part = torch.addcmul(part * cos, part.roll(size // 2, dims=-1), sin)
     return part if size == heads.shape[-1] else torch.cat([part, heads[..., size:]], dim=-1)
-
-
-# Families of transformers whose layers are of a form that is known here.
-NEOX = ("gpt_neox",)
-LLAMA = ("arcee", "llama", "mistral", "qwen2", "qwen3", "seed_oss")
-# Last parts of the names of classes that are policies and reward models.
-HEADS = ("ForCausalLM", "ForSequenceClassification")
 
 
 class Block(Protocol):

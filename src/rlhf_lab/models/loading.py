@@ -31,6 +31,8 @@ from rlhf_lab.types.text_frame import framed
 SINGLE, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 INDEX_BYTES = 64 * MEBIBYTE
+CONFIG_BYTES = 16 * MEBIBYTE
+MISMATCH = "ignore_mismatched_sizes"
 
 
 def weight_names(path: str, where: Mapping[str, Any]) -> set[str] | None:
@@ -66,9 +68,6 @@ def file_of(path: str, name: str, where: Mapping[str, Any]) -> Path | None:
         _raise_exceptions_for_connection_errors=False,
     )
     return None if file is None else Path(file)
-
-
-CONFIG_BYTES = 16 * MEBIBYTE
 
 
 @dataclass(frozen=True)
@@ -117,9 +116,6 @@ def base_of(path: str, where: Mapping[str, str], key: str) -> Base | None:
     mapping = config.get("auto_mapping")
     kind = mapping.get("base_model_class") if isinstance(mapping, dict) else None
     return Base(base, str(config.get("revision") or ""), named, own is not None, str(kind or ""))
-
-
-MISMATCH = "ignore_mismatched_sizes"
 
 
 def located(path: str, revision: str = "") -> tuple[str, dict[str, str]]:

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from rlhf_lab.types.data import Batch
 
+Piece = list[int]  # Groups of a micro-batch.
+
 
 @dataclass(frozen=True)
 class Microbatch:
@@ -140,9 +142,6 @@ def used_columns(mask: Tensor) -> int:
     """How many of the first columns any row uses."""
     is_used = (mask > 0).any(dim=0)
     return int(is_used.nonzero().max()) + 1 if is_used.any() else 0
-
-
-Piece = list[int]  # Groups of a micro-batch.
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 
 ALL_LINEAR = "all-linear"
+DTYPES = ("float32", "bfloat16")
+PACKAGE = "package:"
+AUTO = "auto"
+ADD_BOS = (AUTO, "true", "false")
 
 
 @dataclass(frozen=True)
@@ -68,13 +72,11 @@ def lora_rank() -> int:
 
 
 def lora_alpha() -> float:
-    """The scale of adapters."""
     about = "Adapters are scaled by lora_alpha / lora_rank."
     return limits.number(16.0, above=0, most=1e6, about=about, source="arXiv:2106.09685")
 
 
 def lora_targets() -> list[str]:
-    """The modules that have adapters."""
     about = "Last parts of the names of modules that get adapters; all-linear is all but the head."
     return limits.collection(lambda: [ALL_LINEAR], about=about)
 
@@ -186,12 +188,6 @@ def scratch(model: ScratchModel, tokenizer: Any | None, seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return GPTNeoXForCausalLM(config).eval()
-
-
-DTYPES = ("float32", "bfloat16")
-PACKAGE = "package:"
-AUTO = "auto"
-ADD_BOS = (AUTO, "true", "false")
 
 
 class Attention(StrEnum):

@@ -137,16 +137,13 @@ def packing_is_cheaper(token_rows: TokenRows, hidden_size: int, by_blocks: bool 
         # Causal kernels leave out the half of the pairs above the diagonal.
         apart = rows * width**2 // 2
         prompt_P = prompt_B[row_B.diff(prepend=row_B.new_full((1,), -1)) > 0]
-        pairs = seen_pairs(prompt_B, length_B) + float((prompt_P**2).sum()) / 2
+        # Tokens of responses attend to their prompts and to themselves.
+        pairs = float((length_B * (prompt_B + length_B / 2)).sum())
+        pairs += float((prompt_P**2).sum()) / 2
         edges = EDGES * BLOCK * num_groups * packed_width
         together = int(BLOCK_COST * (pairs + edges))
     weight = 6 * hidden_size
     return num_groups * packed_width * weight + together < rows * width * weight + apart
-
-
-def seen_pairs(prompt_B: Tensor, length_B: Tensor) -> float:
-    """Pairs of tokens of responses with what they see: their prompts and themselves."""
-    return float((length_B * (prompt_B + length_B / 2)).sum())
 
 
 def is_packable(body: Any, by_blocks: bool = False) -> bool:

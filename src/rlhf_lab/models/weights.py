@@ -16,6 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from rlhf_lab.types.data import Weights
 
+Module = TypeVar("Module", bound=torch.nn.Module)
+
 
 def load_weights(model: Any, weights: Weights) -> None:
     """Copy a version's tensors into a model; the names must be exactly those of its parameters.
@@ -57,9 +59,6 @@ def with_parameters_in(model: Any, dtype: torch.dtype) -> Any:
 def num_parameters(model: torch.nn.Module) -> int:
     """Parameters of a model, tied ones counted once."""
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-Module = TypeVar("Module", bound=torch.nn.Module)
 
 
 def meta_model(model: Module, dtype: torch.dtype | None = None) -> Module:

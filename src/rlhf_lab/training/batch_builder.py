@@ -18,6 +18,10 @@ from rlhf_lab.types.protocols import Algorithm, Correction, Engine
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Group, lag_in_rounds
 
+# In place of the number of a pass in the random key: the choice of reference groups.
+REFERENCE_GROUPS = -2
+ALL = -1
+
 
 def shuffled(count: int, seed: int, round_: int, pass_: int) -> Tensor:
     """A random order of a round's groups, keyed by seed, round and pass."""
@@ -59,17 +63,18 @@ def token_versions(groups: Sequence[Group]) -> Tensor:
 
 
 def under_generating_versions(
-    read: Callable[[Batch, Weights], Tensor],
+    forward: Callable[[Batch, Weights], Tensor],
     weights_of: Callable[[int], Weights],
     groups: Sequence[Group],
     batch: Batch,
     known: Mapping[int, Tensor],
 ) -> tuple[Tensor, int]:
-    """What is read of each token under the version that wrote it, BT, and the tokens read for it.
+    """A number of each token, such as its log-prob, under the version that generated it, BT; and
+    the tokens of the forward passes for it.
 
-    read(batch, weights): a number of each token, such as its log-prob. batch: of these groups.
-    known: numbers of all rows, by versions that were read already. Of the others, each reads the
-    rows that it wrote tokens of.
+    forward(batch, weights): the number of each token under one version. batch: of these groups.
+    known: numbers of all rows by versions that need no pass. Any other version gets the rows that
+    it generated tokens of.
     """
     version_BT = token_versions(groups)
     found_BT = torch.zeros_like(batch.mask_BT)
@@ -82,19 +87,14 @@ def under_generating_versions(
         wrote_B = wrote_BT.any(dim=1)
         part = batch.rows(wrote_B)
         tokens += count_tokens(part)
-        read_RT = read(part, weights_of(version))
-        found_BT[wrote_B] = torch.where(wrote_BT[wrote_B], read_RT, found_BT[wrote_B])
+        number_RT = forward(part, weights_of(version))
+        found_BT[wrote_B] = torch.where(wrote_BT[wrote_B], number_RT, found_BT[wrote_B])
     return found_BT, tokens
-
-
-# In place of the number of a pass in the random key: the choice of reference groups.
-REFERENCE_GROUPS = -2
-ALL = -1
 
 
 @dataclass(frozen=True)
 class BatchBuilder:
-    """Reads rounds by the trainer's models, and counts the tokens that this takes.
+    """Builds batches by forward passes of the trainer's models, and counts the tokens of these.
 
     weights_of: the weights of a version that is still held. reference_groups: groups per round that
     get reference log-probs where only metrics use them; ALL for every group.
@@ -117,7 +117,7 @@ class BatchBuilder:
         if is_anchored(algo, self.correction):
             self.ledger.count(reread_tokens=tokens)
             batch = replace(batch, proximal_logp_BT=self.engine.logp(batch, weights))
-        batch = self._with_writers(batch, groups, weights, algo)
+        batch = self._with_needs_of_correction(batch, groups, weights, algo)
         kind = algo.needs.values
         if kind is not ValueModel.none:
             reader = "reread_tokens" if kind is ValueModel.shared else "value_tokens"
@@ -128,26 +128,29 @@ class BatchBuilder:
             batch = replace(batch, log_ratio_gradient_B=self.engine.ratio_gradients(batch))
         return batch
 
-    def _with_writers(
+    def _with_needs_of_correction(
         self, batch: Batch, groups: Sequence[Group], weights: Weights, algo: Algorithm
     ) -> Batch:
-        """What the trainer's model gives each token at the weights that wrote it, with which
-        entropy, or how old the token is, if the correction asks for it; proximal log-probs are read
-        already."""
+        """The batch with what the correction needs: the age of each token, and log-probs and
+        entropies in the trainer's model under the version that generated it. Proximal log-probs
+        are in the batch already."""
         needs = self.correction.needs
         if needs.lag:
             lag_BT = lag_in_rounds(weights.version, token_versions(groups)) * batch.mask_BT
             batch = replace(batch, lag_BT=lag_BT)
         if needs.entropy:
-            read = self.engine.entropy
-            entropy_BT, tokens = under_generating_versions(read, self.weights_of, groups, batch, {})
+            entropy_BT, tokens = under_generating_versions(
+                self.engine.entropy, self.weights_of, groups, batch, {}
+            )
             self.ledger.count(reread_tokens=tokens)
             batch = replace(batch, entropy_BT=entropy_BT)
         if needs.writer_logp:
-            read, known = self.engine.logp, {}
+            known = {}
             if is_anchored(algo, self.correction):
                 known = {weights.version: batch.proximal_logp_BT}
-            logp_BT, tokens = under_generating_versions(read, self.weights_of, groups, batch, known)
+            logp_BT, tokens = under_generating_versions(
+                self.engine.logp, self.weights_of, groups, batch, known
+            )
             self.ledger.count(reread_tokens=tokens)
             batch = replace(batch, writer_logp_BT=logp_BT)
         return batch

@@ -42,6 +42,11 @@ UNSHARDED = "unsharded.safetensors"
 SAMPLES = TypeAdapter(tuple[Sample, ...])
 STEP_REWARDS = TypeAdapter(tuple[Steps, ...])
 REPORT = TypeAdapter(GeneratorReport)
+STATE = "state.json"
+QUEUE = "queue.jsonl"
+BUFFER = "replay.jsonl"
+NAME = re.compile(r"[0-9]{8,15}")
+VERSION = re.compile(r"weights-([0-9]{8,15})")
 
 
 def write_optimizer(
@@ -72,7 +77,7 @@ def optimizer_file(folder: Path) -> str:
 
 
 def read_optimizer(folder: Path) -> dict[str, Tensor]:
-    """The state as whole tensors, whoever wrote it. Raises Unreadable."""
+    """The state as whole tensors, by whatever engine it was written. Raises Unreadable."""
     state = owned(read_tensors(folder / optimizer_file(folder)))
     if (folder / SHARDS).is_dir():
         from rlhf_lab.training.engines.shards import read_shards  # slow to import
@@ -137,7 +142,7 @@ def from_row(row: Mapping[str, Any], chunk: Callable[[int], Chunk]) -> QueuedChu
             tokens=saved["tokens"],
             spans=tuple(shifted(Span(**span), perf_counter()) for span in saved["spans"]),
             worker=saved["worker"],
-            report=REPORT.validate_python(saved["told"]),
+            report=REPORT.validate_python(saved.get("told", {})),
         )
     return QueuedChunk(row["number"], row["version"], row["is_refunded"], rollout)
 
@@ -175,13 +180,6 @@ def read_group(prompt: Prompt, row: Mapping[str, Any]) -> Group:
 def shifted(span: Span, seconds: float) -> Span:
     """Spans are stored relative to now, because the clocks of two processes differ."""
     return replace(span, start=span.start + seconds, end=span.end + seconds)
-
-
-STATE = "state.json"
-QUEUE = "queue.jsonl"
-BUFFER = "replay.jsonl"
-NAME = re.compile(r"[0-9]{8,15}")
-VERSION = re.compile(r"weights-([0-9]{8,15})")
 
 
 class State(TypedDict):

@@ -21,7 +21,7 @@ class CheckpointOptions(limits.Limited, key="checkpoint"):
         10.0, least=0, most=1e7, about="Minutes between checkpoints; 0 does not count minutes."
     )
     keep: int = limits.count(
-        2, most=10**6, about="Checkpoints that stay on disk, besides those of keep_every."
+        2, most=10**6, about="Checkpoints that stay on disk, in addition to those of keep_every."
     )
     keep_every: int = limits.count(
         0,

@@ -53,6 +53,9 @@ from rlhf_lab.types.protocols import Algorithm, Correction, Engine
 from rlhf_lab.types.run_options import ReturnScaling, RunOptions
 from rlhf_lab.types.samples import Group
 
+# In place of the number of a pass in the random key: the choice of probe groups.
+PROBE = -1
+
 
 @dataclass(frozen=True)
 class Hooks:
@@ -73,10 +76,6 @@ class Hooks:
     keep_samples: Callable[[Sequence[RolloutSample]], None] = lambda _: None
     should_stop: Callable[[], bool] = lambda: False
     enter: Callable[[str], None] = lambda _: None
-
-
-# In place of the number of a pass in the random key: the choice of probe groups.
-PROBE = -1
 
 
 @dataclass
@@ -160,7 +159,9 @@ class Loop:
             metrics |= self.pipeline.observe(round_, rollouts.groups)
             with self._span("sync", round_):
                 new = self.engine.weights(version=round_ + 1)
-                self._move_reference(round_ + 1)
+                needs = self.algo.needs
+                if needs.reference_every and (round_ + 1) % needs.reference_every == 0:
+                    self.engine.move_reference(needs.reference_decay)
             with self._span("take", round_):
                 # Generators get the new weights before this round is written down.
                 self.pipeline.fill(new)
@@ -245,8 +246,8 @@ class Loop:
                 self.mismatch.check(self.engine, groups, weights, self.pad_id)
             credit, masked = self._credited(algo, groups, batch)
             if rows := self.left_out.get(round_):
-                credit, gone = without_rows(credit, batch, rows, round_)
-                masked |= gone
+                credit, removed = without_rows(credit, batch, rows, round_)
+                masked |= removed
             fates = token_fates(rollouts, batch, credit, num_fresh)
             self.ledger.count(rounds=1, **fates)
             for rollout in rollouts.generated:
@@ -304,11 +305,6 @@ class Loop:
         except FloatingPointError as error:
             self.hooks.keep_batch(part, groups, f"update {number} of round {round_}: {error}")
             raise
-
-    def _move_reference(self, rounds_done: int) -> None:
-        needs = self.algo.needs
-        if needs.reference_every and rounds_done % needs.reference_every == 0:
-            self.engine.move_reference(needs.reference_decay)
 
     def _probe(self, groups: Sequence[Group], start: Weights, end: Weights) -> Metrics:
         """The three off-policy gaps on `probe_groups` groups, around the round's updates, and the

@@ -21,6 +21,8 @@ from rlhf_lab.types.samples import Group, lag_in_rounds, lag_in_updates
 # Nats: ratios of 0.99 to 1.01. In half precision a single token says nothing: there the mean over
 # all of them, several times what rounding makes of it.
 LARGEST_MISMATCH, MEAN_OF_HALF_PRECISION = 0.01, 0.1
+# A weight has changed if its values as bfloat16 differ by more (arXiv:2505.11711).
+TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,19 @@ class MismatchLimit:
     def check(self, engine: Engine, groups: Sequence[Group], weights: Weights, pad_id: int) -> None:
         """Raise UserError where the longest and the shortest of the groups that these weights wrote
         have other log-probs in the trainer's passes."""
-        written = [group for group in groups if is_written_by(group, weights.version)]
+        written = [
+            group
+            for group in groups
+            if all(s.version == weights.version and not s.versions for s in group.samples)
+        ]
         if not written:
             return
-        by_length = sorted(written, key=num_tokens)
+        by_length = sorted(
+            written,
+            key=lambda group: (
+                len(group.prompt.tokens) + max(len(sample.all_tokens) for sample in group.samples)
+            ),
+        )
         batch = collate([by_length[-1], *by_length[:-1][:1]], pad_id)
         logp_BT = engine.logp(batch, weights)
         off_N = (logp_BT - batch.behavior_logp_BT).abs()[batch.mask_BT > 0]
@@ -58,16 +69,6 @@ class MismatchLimit:
                 "rows (task.max_prompt_tokens, generator.max_new_tokens) where attention or "
                 "positions change with length, or a model of another family"
             )
-
-
-def is_written_by(group: Group, version: int) -> bool:
-    """Whether one version wrote all tokens of a group."""
-    return all(sample.version == version and not sample.versions for sample in group.samples)
-
-
-def num_tokens(group: Group) -> int:
-    """Tokens of the prompt and of the longest sample."""
-    return len(group.prompt.tokens) + max(len(sample.all_tokens) for sample in group.samples)
 
 
 def measure_gaps(
@@ -94,10 +95,6 @@ def measure_gaps(
     end_BT = engine.logp(batch, end)
     lag_B = lag_in_updates(lag_in_rounds(start.version, batch.version_B), updates_per_round)
     return gaps(batch, writer_BT, start_BT, end_BT, lag_B)
-
-
-# A weight has changed if its values as bfloat16 differ by more (arXiv:2505.11711).
-TOLERANCE = 1e-5
 
 
 def changed_shares(before: Weights, after: Weights) -> Metrics:

@@ -29,25 +29,21 @@ from rlhf_lab.types.samples import (
     lag_in_updates,
 )
 
+# Mirrors make a metric of each turn number: turns from this one on have one together.
+MOST_TURNS = 32
+
 
 def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
     """What each token adds to the text, special tokens by their names. A token that is a part of a
-    character has U+FFFD."""
-    return [
-        added_text(tokenizer, tokens[max(0, place - 1) : place], token)
-        for place, token in enumerate(tokens)
-    ]
-
-
-def added_text(tokenizer: Any, before: Sequence[int], token: int) -> str:
-    """Some tokenizers begin a word with a space only where a token stands before it."""
-    alone, first = tokenizer.decode([token]), tokenizer.decode(list(before)) if before else ""
-    both = tokenizer.decode([*before, token])
-    return str(both[len(first) :] if both.startswith(first) else alone)
-
-
-# Mirrors make a metric of each turn number: turns from this one on have one together.
-MOST_TURNS = 32
+    character has U+FFFD. Each is decoded after the one before it, since some tokenizers write the
+    space before a word only then."""
+    texts = []
+    for place, token in enumerate(tokens):
+        before = list(tokens[max(0, place - 1) : place])
+        alone, first = tokenizer.decode([token]), tokenizer.decode(before) if before else ""
+        both = tokenizer.decode([*before, token])
+        texts.append(str(both[len(first) :] if both.startswith(first) else alone))
+    return texts
 
 
 class UpdateMetrics:

@@ -20,6 +20,9 @@ from rlhf_lab.types.data import Batch, CorrectionNeeds, Objective
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Probabilities are kept this far from 0 and 1, where a binary KL is infinite.
+TINY = 1e-6
+
 
 @dataclass(frozen=True)
 class IcePop(CorrectionOptions):
@@ -44,10 +47,6 @@ class IcePop(CorrectionOptions):
         """The token's ratio, or zero."""
         ratio_BT = ratio_of(log_ratio_BT)
         return ratio_BT * within(ratio_BT, self.low, self.high)
-
-
-# Probabilities are kept this far from 0 and 1, where a binary KL is infinite.
-TINY = 1e-6
 
 
 @dataclass(frozen=True)

@@ -42,22 +42,6 @@ from rlhf_lab.types.data import PolicyOutput
 PARTITIONED = 3  # the stage from which on the weights themselves are partitioned
 
 
-def storage_of(engine: Any, stage: int, rank: int) -> ZeroStorage:
-    """The storage of a ZeRO stage."""
-    if stage == 0:
-        return WholeStorage(engine)
-    return PartitionedStorage(engine, rank) if stage == PARTITIONED else FlatBufferStorage(engine)
-
-
-def make_engine(networks: PolicyWithValues, optim: Optim, options: DeepSpeedOptions) -> Any:
-    """DeepSpeed's engine over all parameters, whose optimizer is torch's AdamW."""
-    # Stage 0 leaves no trace of the norm that it clips by.
-    config = settings(options) | {
-        "gradient_clipping": optim.max_grad_norm if options.stage else 0.0
-    }
-    return initialized(networks, config, optimizer=adamw(networks.parameters(), optim))
-
-
 def make_reference(
     networks: PolicyWithValues, options: DeepSpeedOptions, rank: int
 ) -> tuple[Any, Reference]:
@@ -176,8 +160,17 @@ class DeepSpeedBackend(ParameterBackend):
                 self._reference_pass, self._reference = make_reference(
                     reference, options, processes.rank
                 )
-            self._engine = make_engine(networks, optim, options)
-        self._storage = storage_of(self._engine, options.stage, processes.rank)
+            # Stage 0 leaves no trace of the norm that it clips by.
+            clip = {"gradient_clipping": optim.max_grad_norm if options.stage else 0.0}
+            adam = adamw(networks.parameters(), optim)
+            self._engine = initialized(networks, settings(options) | clip, optimizer=adam)
+        self._storage: ZeroStorage
+        if options.stage == 0:
+            self._storage = WholeStorage(self._engine)
+        elif options.stage < PARTITIONED:
+            self._storage = FlatBufferStorage(self._engine)
+        else:
+            self._storage = PartitionedStorage(self._engine, processes.rank)
         self.sharding = self._storage.sharding
         self._is_settled = False
         for name, tensor in masters.items():

@@ -34,10 +34,21 @@ SILENCE_SECONDS = 600.0
 STORE_TIMEOUT = timedelta(seconds=60)
 # How long `stop` waits for an answer of the store that is under way.
 STOP_SECONDS = 10.0
+# How long a worker rank waits for the next call: stages before the training take hours.
+PATIENCE = timedelta(days=30)
+# How long a process waits within a call, where all ranks do the same: gloo's default, and longer
+# than a checkpoint of a large model takes.
+WITHIN_CALL = timedelta(minutes=30)
+# Seconds for which rank 0 looks for the traceback of a rank whose connection broke.
+SEARCH = 5.0
+# Set by torchrun. Removed, so that children of rank 0 do not believe to be members of the group.
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
+LOST = ("connection closed", "connection reset", "broken pipe", "timed out", "gloo")
+FAILURE = "rlhf_lab/failure"
 
 
 def end_worker(message: str) -> None:
-    """End a worker rank, which nobody calls any more."""
+    """End a worker rank whose rank 0 has disappeared."""
     report(message)
     os._exit(1)
 
@@ -127,19 +138,6 @@ def watched(store: Any, rank: int, size: int) -> Liveness:
     found = Liveness(own, rank, size, action, BEAT_SECONDS, SILENCE_SECONDS)
     found.start()
     return found
-
-
-# How long a worker rank waits for the next call: stages before the training take hours.
-PATIENCE = timedelta(days=30)
-# How long a process waits within a call, where all ranks do the same: gloo's default, and longer
-# than a checkpoint of a large model takes.
-WITHIN_CALL = timedelta(minutes=30)
-# Seconds for which rank 0 looks for the traceback of a rank whose connection broke.
-SEARCH = 5.0
-# Set by torchrun. Removed, so that children of rank 0 do not believe to be members of the group.
-VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
-LOST = ("connection closed", "connection reset", "broken pipe", "timed out", "gloo")
-FAILURE = "rlhf_lab/failure"
 
 
 class FollowerFailed(RuntimeError):

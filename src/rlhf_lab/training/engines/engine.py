@@ -41,6 +41,9 @@ from rlhf_lab.training.engines.policy_with_values import PassKind
 from rlhf_lab.types.data import Batch, PolicyOutput, UpdateResult, Weights
 from rlhf_lab.types.protocols import Correction, Loss, Shards
 
+# Stands for the norm of a response without a gradient, such as one without tokens.
+TINY = 1e-30
+
 
 def copied(tensor: Tensor, stays: bool) -> Tensor:
     """A copy in memory of its own, on its device if it stays there, else on the host.
@@ -58,10 +61,6 @@ def settle(copies: Iterable[Tensor], device: torch.device) -> None:
     """Wait until copies from this device are complete, so that any thread may read them."""
     if device.type == "cuda" and any(True for _ in copies):
         torch.cuda.current_stream(device).synchronize()
-
-
-# Stands for the norm of a response without a gradient, such as one without tokens.
-TINY = 1e-30
 
 
 class TrainingEngine:

@@ -32,6 +32,9 @@ from rlhf_lab.types.protocols import Shards
 if TYPE_CHECKING:
     from rlhf_lab.training.engines.shards import Layout, ShardFiles
 
+VALUES = "values"
+MASTER = "master"
+
 
 @dataclass
 class FlatState:
@@ -72,10 +75,6 @@ def flat_state(
             found.shards[flat] = files.flat(own.detach())
         found.layout[key] = (flat, offset, list(shapes[name]))
     return found
-
-
-VALUES = "values"
-MASTER = "master"
 
 
 class EngineState:

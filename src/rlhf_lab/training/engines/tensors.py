@@ -18,6 +18,9 @@ from rlhf_lab.training.engines.parameter_backend import REFERENCE, WEIGHT, Param
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
 from rlhf_lab.training.optim import Optim
 
+# A part of the optimizer's state, which checkpoints have: a resumed run measures the same numbers.
+PREVIOUS = "previous_gradient"
+
 
 class TensorsBackend(ParameterBackend):
     """Parameters, the reference if it is a separate model, and AdamW's state, by name, whole or as
@@ -153,10 +156,6 @@ def clipped_norms(networks: PolicyWithValues, max_norm: float) -> dict[str, floa
             norm = torch.nn.utils.clip_grad_norm_(network.parameters(), max_norm)
             norms[name] = float(whole(norm))
     return norms
-
-
-# A part of the optimizer's state, which checkpoints have: a resumed run measures the same numbers.
-PREVIOUS = "previous_gradient"
 
 
 class Angle(NamedTuple):

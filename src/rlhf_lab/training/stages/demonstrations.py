@@ -73,7 +73,7 @@ class Demonstrations:
         return Play(conversation, list(task.demonstration(prompt.example)))
 
     def _action(self, play: Play, number: int) -> tuple[list[int], list[float], list[int]]:
-        """The tokens of an action, counted from 0, with log-probs and versions that nobody has."""
+        """The tokens of an action, counted from 0, with placeholders for log-probs and versions."""
         actions, room = play.actions, play.conversation.room
         if not play.episode.is_open:
             raise self._wrong(play, f"{len(actions)} actions, but its episode ends before")

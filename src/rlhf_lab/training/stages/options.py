@@ -12,6 +12,7 @@ from rlhf_lab.types.errors import UserError
 
 # Of one_cycle, whose rate rises over this share of the steps.
 ONE_CYCLE_WARMUP = 0.1
+SHARES = ("flip_share", "drop_share", "soft_share")
 
 
 class StageSchedule(StrEnum):
@@ -166,9 +167,6 @@ class SFTOptions(SupervisedOptions, key="sft"):
                 "pass sft.steps=NUMBER sft.epochs=0"
             )
         return self.epochs * (rows // self.batch)
-
-
-SHARES = ("flip_share", "drop_share", "soft_share")
 
 
 @dataclass(frozen=True)

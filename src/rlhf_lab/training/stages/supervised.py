@@ -28,6 +28,8 @@ from rlhf_lab.types.protocols import Engine, Loss
 from rlhf_lab.types.samples import Group, Prompt
 from rlhf_lab.types.text_frame import TextFrame
 
+Answers = Callable[[Sequence[Prompt]], list[Group]]
+
 
 class Bar(Protocol):
     """Where progress goes."""
@@ -62,9 +64,6 @@ def fit(
         losses.append(engine.update(batch, loss, NoCorrection(), rate).metrics["loss"])
         bar.advance(1, loss=losses[-1])
     return losses
-
-
-Answers = Callable[[Sequence[Prompt]], list[Group]]
 
 
 @dataclass(frozen=True)
