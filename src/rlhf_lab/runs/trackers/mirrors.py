@@ -241,15 +241,11 @@ def digest_of(rows: Sequence[Row]) -> str:
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
-def sent_file(folder: Path, mirror: str = FILES) -> Path:
-    return folder / mirror / SENT
-
-
 def sent_digests(folder: Path, mirror: str = FILES) -> list[str]:
     """Digests of the evaluations that a mirror has. mirror: its folder in the run's."""
-    path = sent_file(folder, mirror)
+    path = folder / mirror / SENT
     return read_json(path, list[str]) if path.exists() else []
 
 
 def note_sent(folder: Path, mirror: str, digests: Sequence[str]) -> None:
-    sent_file(folder, mirror).write_text(json.dumps(list(digests)) + "\n", encoding="utf-8")
+    (folder / mirror / SENT).write_text(json.dumps(list(digests)) + "\n", encoding="utf-8")
