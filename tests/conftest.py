@@ -160,7 +160,7 @@ def config_of(tmp_path: Path) -> MakeConfig:
 
 def tiny(*overrides: str, cache: Path, root: Path) -> Config:
     """The checked config of a run of seconds below `root`, with its stages in `cache`."""
-    from rlhf_lab.experiment.config import typed
+    from rlhf_lab.experiment.typed import typed
     from tests.support.composed import composed
 
     base = ["debug=tiny", f"output.cache={cache}", f"output.root={root}", "output.quiet=true"]

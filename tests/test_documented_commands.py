@@ -33,11 +33,11 @@ from rlhf_lab.cli.command import MULTIRUN, OptionsCommand
 from rlhf_lab.cli.main import COMMANDS, run_command
 from rlhf_lab.experiment.checks import check, check_data
 from rlhf_lab.experiment.checks_devices import check_trainers
-from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.config_schema import register
+from rlhf_lab.experiment.groups import conf_folder
 from rlhf_lab.experiment.plugins import activate, modules_in
-from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.experiment.renamed_files import read_earlier_names
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.sweeps.grid import Grid, check_choices, grid_of, sizes
 from rlhf_lab.sweeps.launchers import slurm

@@ -117,6 +117,11 @@ def test_the_example_of_an_own_project_runs_from_its_sweep_to_its_figure(
         (facts,) = json.loads(path.read_text())["plugins"]
         assert (facts["module"], facts["version"]) == ("own_project", "0.1.0")
         assert facts["parts"] == ["algo=low_baseline", "task=sorting", "reward=right_places"]
+    own = ["task=sorting", "reward=right_places", "generator=antithetic", "engine=value_clipped"]
+    words = [*own, "debug=tiny", "output.dir=runs/parts", "output.quiet=true"]
+    run(lab, "train", *words, cwd=elsewhere)
+    (facts,) = json.loads((elsewhere / "runs/parts/manifest.json").read_text())["plugins"]
+    assert sorted(facts["parts"]) == sorted(own)
     table = run(python, "notebooks/own.py", cwd=elsewhere, MPLBACKEND="agg")
     assert "algo.shift=-0.2" in table
     assert (elsewhere / "figures/own.png").stat().st_size > 1000

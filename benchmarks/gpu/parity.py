@@ -23,16 +23,16 @@ from benchmarks.speed.random_rounds import (
     prompts,
     update_batch,
 )
-from rlhf_lab.algos.corrections.none import NoCorrection
-from rlhf_lab.experiment.registry import classes
-from rlhf_lab.models.agreement import is_splittable
+from rlhf_lab.algos.corrections.proximal import NoCorrection
+from rlhf_lab.experiment.own_parts import classes
 from rlhf_lab.models.batching import collate, to_device
-from rlhf_lab.models.causal_rows import stores_no_masks
 from rlhf_lab.models.forward import body, token_rows
+from rlhf_lab.models.heads import value_model_like
+from rlhf_lab.models.numerical_check import is_splittable
+from rlhf_lab.models.right_padded import stores_no_masks
 from rlhf_lab.models.shared_prompts import is_packable
-from rlhf_lab.models.value_model import value_model_like
+from rlhf_lab.rollout.generators.decoders import distance
 from rlhf_lab.rollout.generators.lean import lean_decoder
-from rlhf_lab.rollout.generators.lean_distance import distance
 from rlhf_lab.training.engines.options import EngineOptions, Precision, SingleEngineOptions
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.types.protocols import Algorithm, Correction

@@ -22,8 +22,8 @@ from benchmarks.speed.random_rounds import (
     prompts,
     update_batch,
 )
-from rlhf_lab.algos.corrections.none import NoCorrection
-from rlhf_lab.experiment.registry import classes
+from rlhf_lab.algos.corrections.proximal import NoCorrection
+from rlhf_lab.experiment.own_parts import classes
 from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.training.engines.options import (
     EngineOptions,

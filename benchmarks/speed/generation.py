@@ -24,7 +24,7 @@ from benchmarks.speed.clock import Spread
 from benchmarks.speed.decode_loops import generate_chunk, writer
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import torch_threads
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.speed.program import sft_model
 from benchmarks.speed.spec import Spec
 from rlhf_lab.models.causal_lm import load_policy, save_policy
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.samples import Split

@@ -19,8 +19,8 @@ from concurrent.futures import ProcessPoolExecutor
 import torch
 
 from benchmarks.speed import random_rounds
-from rlhf_lab.algos.corrections.none import NoCorrection
-from rlhf_lab.algos.online_dpo import OnlineDPO
+from rlhf_lab.algos.corrections.proximal import NoCorrection
+from rlhf_lab.algos.pairs import OnlineDPO
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.microbatches import split
 from rlhf_lab.runs.memory import keep_freed_memory, peak_bytes

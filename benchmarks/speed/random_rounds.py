@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
-from rlhf_lab.models.value_model import value_model_like
+from rlhf_lab.models.heads import value_model_like
 from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.training.engines.options import EngineOptions
 from rlhf_lab.training.optim import Optim

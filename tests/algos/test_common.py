@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from rlhf_lab.algos.advantages import best_and_worst, leave_one_out
-from rlhf_lab.algos.best_of_n import BestOfN
 from rlhf_lab.algos.common import clipped_surrogate, k1, k3
 from rlhf_lab.algos.grpo import GRPO
-from rlhf_lab.algos.online_dpo import OnlineDPO
-from rlhf_lab.algos.proximal_rloo import ProximalRLOO
+from rlhf_lab.algos.pairs import BestOfN, OnlineDPO
+from rlhf_lab.algos.rloo import ProximalRLOO
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.types.errors import UserError
 from tests.support.examples import gradient, group, policy_output, rows

@@ -11,28 +11,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.a3po import A3PO
-from rlhf_lab.algos.corrections.decoupled import Decoupled, Level
-from rlhf_lab.algos.corrections.dppo import DPPO
-from rlhf_lab.algos.corrections.ess_scaled import ESSScaled
-from rlhf_lab.algos.corrections.estr import ESTR
-from rlhf_lab.algos.corrections.geometric_mask import GeometricMask
-from rlhf_lab.algos.corrections.icepop import IcePop
-from rlhf_lab.algos.corrections.kpop import KPop
-from rlhf_lab.algos.corrections.m2po import M2PO
-from rlhf_lab.algos.corrections.none import NoCorrection
-from rlhf_lab.algos.corrections.opsm import OPSM
-from rlhf_lab.algos.corrections.recompute import Recompute
-from rlhf_lab.algos.corrections.sequence_is import SequenceIS
-from rlhf_lab.algos.corrections.split import Split, Staleness
-from rlhf_lab.algos.corrections.truncated_is import TruncatedIS
+from rlhf_lab.algos.corrections.masks import DPPO, ESTR, M2PO, OPSM, GeometricMask, IcePop, KPop
+from rlhf_lab.algos.corrections.proximal import (
+    A3PO,
+    Decoupled,
+    Level,
+    NoCorrection,
+    Recompute,
+    Split,
+    Staleness,
+)
+from rlhf_lab.algos.corrections.truncated import ESSScaled, SequenceIS, TruncatedIS
 from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.gspo import GSPO
 from rlhf_lab.algos.off_policy import corrected, fitted, is_anchored
-from rlhf_lab.algos.proximal_rloo import ProximalRLOO
-from rlhf_lab.algos.rloo import RLOO
+from rlhf_lab.algos.rloo import RLOO, ProximalRLOO
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.registry import classes
+from rlhf_lab.experiment.own_parts import classes
 from rlhf_lab.models.batching import collate
 from rlhf_lab.types.data import Batch, CorrectionNeeds, Objective
 from rlhf_lab.types.errors import UserError

@@ -10,14 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.none import NoCorrection
-from rlhf_lab.algos.distill import Distill
-from rlhf_lab.algos.vocabulary_kl import Direction, kl_over_tokens
+from rlhf_lab.algos.corrections.proximal import NoCorrection
+from rlhf_lab.algos.distill import Direction, Distill, kl_over_tokens
 from rlhf_lab.experiment.build_engine import engine_job
 from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.forward import TokenRows, response_output
-from rlhf_lab.models.top_tokens import top_columns
+from rlhf_lab.models.forward import TokenRows, response_output, top_columns
 from rlhf_lab.training.engines.distributed import current
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.types.data import Batch, PolicyOutput, UpdateResult

@@ -13,23 +13,15 @@ from statistics import mean, pvariance, stdev
 import pytest
 import torch
 
-from rlhf_lab.algos.a_lol import ALoL
+from rlhf_lab.algos.a_lol import ALoL, RatioOf
 from rlhf_lab.algos.advantages import Deviation
-from rlhf_lab.algos.asymre import AsymRE
 from rlhf_lab.algos.cispo import CISPO
-from rlhf_lab.algos.copg import CoPG
 from rlhf_lab.algos.dapo import DAPO
-from rlhf_lab.algos.dr_grpo import DrGRPO
-from rlhf_lab.algos.fields import RatioOf
-from rlhf_lab.algos.grpo import GRPO
+from rlhf_lab.algos.grpo import GRPO, DrGRPO, LitePPO
 from rlhf_lab.algos.gspo import GSPO
-from rlhf_lab.algos.kimi import Kimi
-from rlhf_lab.algos.lite_ppo import LitePPO
-from rlhf_lab.algos.reinforce import REINFORCE
-from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
-from rlhf_lab.algos.remax import ReMax
+from rlhf_lab.algos.reinforce import REINFORCE, AsymRE, ReinforcePlusPlus, ReMax
+from rlhf_lab.algos.reward_regression import TBA, CoPG, Kimi
 from rlhf_lab.algos.rloo import RLOO
-from rlhf_lab.algos.tba import TBA
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.types.data import Objective, Reduction
 from tests.support.examples import credited, gradient, group

@@ -6,15 +6,8 @@ import math
 
 import pytest
 
-from rlhf_lab.algos.best_of_n import BestOfN
-from rlhf_lab.algos.codpo import CODPO
-from rlhf_lab.algos.crpg import CRPG
-from rlhf_lab.algos.crraft import CRRAFT
-from rlhf_lab.algos.dpo import DPO, PairLoss
-from rlhf_lab.algos.online_dpo import OnlineDPO
-from rlhf_lab.algos.online_ipo import OnlineIPO
-from rlhf_lab.algos.online_slic import OnlineSLiC
-from rlhf_lab.algos.pairs import Pairs
+from rlhf_lab.algos.cgpo import CODPO, CRPG, CRRAFT
+from rlhf_lab.algos.pairs import DPO, BestOfN, OnlineDPO, OnlineIPO, OnlineSLiC, PairLoss, Pairs
 from rlhf_lab.types.protocols import Algorithm
 from tests.support.examples import gradient
 from tests.support.golden import (

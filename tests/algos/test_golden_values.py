@@ -9,11 +9,10 @@ from statistics import mean, pvariance
 import pytest
 import torch
 
-from rlhf_lab.algos.a_lol import ALoL
-from rlhf_lab.algos.fields import RatioOf
-from rlhf_lab.algos.ma_ppo import MacroPPO
-from rlhf_lab.algos.macro_actions import (
+from rlhf_lab.algos.a_lol import ALoL, RatioOf
+from rlhf_lab.algos.ma_ppo import (
     RANDOM_TOKENS,
+    MacroPPO,
     MacroValue,
     Termination,
     macro_actions,

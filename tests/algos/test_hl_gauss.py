@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.algos.hl_gauss import histogram, histogram_error
-from rlhf_lab.algos.ma_ppo import MacroPPO
-from rlhf_lab.algos.macro_actions import MacroValue
+from rlhf_lab.algos.ma_ppo import MacroPPO, MacroValue
 from rlhf_lab.algos.mdpo import MDPO
-from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.models.value_model import expected
+from rlhf_lab.algos.ppo import PPO, histogram, histogram_error
+from rlhf_lab.models.heads import expected
 from rlhf_lab.types.data import Batch, Bins, PolicyOutput
 from rlhf_lab.types.errors import UserError
 from tests.support.golden import POLICY, VALUE, cells, four_rows, padded

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.algos.kimi import Kimi
 from rlhf_lab.algos.mdpo import MDPO
+from rlhf_lab.algos.reward_regression import Kimi
 from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.runs import renames
 from rlhf_lab.runs.folder import CONFIG, MANIFEST

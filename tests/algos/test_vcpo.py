@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.algos.vcpo import VCPO
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.forward import token_rows
@@ -77,7 +77,7 @@ def test_the_engine_measures_the_gradient_of_each_response_alone() -> None:
     batch = batch_of(trained, "online_dpo", 0)
     before = trained.weights(0).state
     found_B = trained.ratio_gradients(batch)
-    networks = trained._backend._networks
+    networks = trained._backend.networks
     for row in range(len(batch)):
         one = batch.rows(torch.tensor([row]))
         networks.zero_grad()

@@ -57,6 +57,7 @@ from rlhf_lab.tasks.reasoning_gym import ReasoningGym
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.data import Verdict, Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Generator
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group
 from tests.conftest import MakeConfig
@@ -471,7 +472,7 @@ def test_judged_samples_may_be_longer_than_those_of_training(live: Live) -> None
     assert 4 < max(len(group.samples[0].tokens) for group in longer.references) <= 9
 
 
-class Counting:
+class Counting(Generator):
     """A generator that notes the longest of its samples."""
 
     def __init__(self, generator: Any) -> None:
@@ -492,7 +493,7 @@ def test_several_samples_keep_the_first_and_the_chunks_rows(live: Live) -> None:
     sizes: list[tuple[int, int]] = []
     drawn = four.judged
 
-    class Watched:
+    class Watched(Generator):
         def generate(self, feed: Any, chunk: Any) -> tuple[Group, ...]:
             sizes.append((len(chunk.prompts), chunk.group_size))
             return drawn.generate(feed, chunk)

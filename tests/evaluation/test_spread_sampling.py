@@ -18,7 +18,7 @@ from rlhf_lab.experiment.build import build_generator
 from rlhf_lab.experiment.build_prompts import build_eval_prompts
 from rlhf_lab.experiment.spread_sampling import ChunkSampler, SamplingJob, SpreadGenerator
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.without_weights import without_weights
+from rlhf_lab.models.weights import meta_model
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.types.data import Weights
 from tests.conftest import MakeConfig
@@ -78,7 +78,7 @@ def test_every_rank_draws_its_chunks_with_the_bits_of_one(
         for parameter in noisy.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.05)
     weights = Weights(5, dict(noisy.named_parameters()))
-    shape, shared = without_weights(model), copy.deepcopy(model)
+    shape, shared = meta_model(model), copy.deepcopy(model)
     own = [
         build_generator(config, shared, tokenizer, "evaluation", temperature)
         for temperature in (1.0, 0.5)

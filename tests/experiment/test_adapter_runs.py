@@ -16,7 +16,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.evaluate_again import evaluate_again
 from rlhf_lab.experiment.export import export
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.saved_tensors import read_version, saved_versions, write_version

@@ -8,7 +8,7 @@ import pytest
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 from tests.conftest import Finished, MakeConfig

@@ -21,8 +21,7 @@ from rlhf_lab.experiment.planning.layouts.seconds import generation
 from rlhf_lab.experiment.planning.layouts.shapes import published
 from rlhf_lab.experiment.planning.layouts.workload import Workload
 from rlhf_lab.experiment.planning.timing import read_before_steps
-from rlhf_lab.rollout.cluster.choices import TakeOrder
-from rlhf_lab.rollout.cluster.options import ClusterOptions
+from rlhf_lab.rollout.cluster.options import ClusterOptions, TakeOrder
 from rlhf_lab.rollout.cluster.simulate import Work, simulate, virtual_mode
 from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.jsonl import read_rows

@@ -20,7 +20,7 @@ from rlhf_lab.experiment.planning.forecast import (
 )
 from rlhf_lab.experiment.planning.needs import num_parameters
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig

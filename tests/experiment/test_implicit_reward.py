@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlhf_lab.experiment.implicit_reward import Comparison, implicit_gaps, right
-from rlhf_lab.models.scratch import ScratchModel, scratch
+from rlhf_lab.models.options import ScratchModel, scratch
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from tests.support.examples import call
 

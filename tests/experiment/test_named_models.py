@@ -9,12 +9,11 @@ from hydra.errors import MissingConfigException
 
 from rlhf_lab.cli.completion import candidates
 from rlhf_lab.cli.main import COMMANDS
-from rlhf_lab.experiment.config import typed
-from rlhf_lab.experiment.registry import conf_folder
+from rlhf_lab.experiment.groups import conf_folder
 from rlhf_lab.experiment.renamed_files import read_earlier_names
 from rlhf_lab.experiment.suggestions import explained
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.experiment.typed import typed
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from tests.support.composed import by_hydra
 
 

@@ -9,8 +9,8 @@ import yaml
 from omegaconf import OmegaConf
 
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import typed
-from rlhf_lab.experiment.registry import option_files
+from rlhf_lab.experiment.groups import option_files
+from rlhf_lab.experiment.typed import typed
 from tests.support.composed import composed
 
 pytestmark = pytest.mark.usefixtures("costly")

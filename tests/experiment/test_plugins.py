@@ -12,11 +12,12 @@ import pytest
 from rlhf_lab.cli.explain import explanation
 from rlhf_lab.cli.main import run_command
 from rlhf_lab.experiment import plugins
-from rlhf_lab.experiment.config import typed
+from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.own_code import code_of_parts, plugins_of
 from rlhf_lab.experiment.own_parts import own_class
 from rlhf_lab.experiment.registry import group_options
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.runs.provenance import with_plugins
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.run_job import JobRunner, StopFiles
@@ -27,7 +28,7 @@ from tests.support.own_parts import MODULE, SOURCE, no_plugins, write_plugin
 
 NAMES = {
     **{"algo": "halved", "correction": "unchanged", "task": "sums"},
-    **{"reward": "brief", "tracker": "lines"},
+    **{"reward": "brief", "generator": "copied", "engine": "alone", "tracker": "lines"},
 }
 OWN = [f"{group}={name}" for group, name in NAMES.items()]
 KEY = f"plugins=[{MODULE}]"
@@ -178,15 +179,71 @@ def test_a_class_that_cannot_be_an_option_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("group", "base", "module"),
+    [
+        ("generator", "GeneratorOptions", "rlhf_lab.rollout.generators.options"),
+        ("engine", "EngineOptions", "rlhf_lab.training.engines.options"),
+    ],
+)
+def test_a_generator_or_engine_that_builds_nothing_is_refused(
+    folder: Path, group: str, base: str, module: str
+) -> None:
+    source = (
+        f"{HEAD}from {module} import {base}\n@dataclass(frozen=True)\nclass Mine({base}):\n"
+        "    name: str = limits.name('mine')\n"
+    )
+    write_plugin(folder, source, "wrong")
+    with pytest.raises(UserError, match=rf"{group}=mine \(wrong:Mine\) has no build: extend .*\."):
+        own_class(group, "mine", "wrong:Mine")
+
+
+WHOLE = """
+from dataclasses import dataclass
+from rlhf_lab.rollout.generators.options import GeneratorOptions
+from rlhf_lab.types import limits
+
+PARTS = {"generator": {"whole": "wrong:Whole"}}
+
+@dataclass(frozen=True)
+class Whole(GeneratorOptions):
+    name: str = limits.name("whole")
+
+    def build(self, context):
+        raise AssertionError
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["mode=lagged", "mode.segment_tokens=4"], r"mode\.segment_tokens=4 .* Ability\.segments"),
+        (["algo=remax"], r"algo=remax with generator=whole: .* Ability\.greedy"),
+        (["task=ask_nano", "reward=environment"], r"task=ask_nano with .* Ability\.turns"),
+        (["generator.round_weights=int8"], "does not round the weights that it loads"),
+    ],
+)
+def test_a_generator_is_asked_for_nothing_that_it_does_not_declare(
+    folder: Path, words: list[str], complaint: str
+) -> None:
+    write_plugin(folder, WHOLE, "wrong")
+    plugins.activate(["wrong"])
+    register()
+    with pytest.raises(UserError, match=complaint):
+        check(typed(composed("generator=whole", *words)), here=False)
+
+
+@pytest.mark.parametrize(
     ("group", "bases", "complaint"),
     [
         ("task", "", r"does not extend rlhf_lab.tasks.task_options.Task, .*extend it"),
         ("reward", "", r"does not extend rlhf_lab.rewards.options.RewardOptions, "),
+        ("generator", "", r"does not extend rlhf_lab.rollout.generators.options.GeneratorOptions"),
+        ("engine", "", r"does not extend rlhf_lab.training.engines.options.EngineOptions, "),
         ("task", "(Task)", "has no examples, max_prompt_tokens, max_response_tokens: "),
-        ("reward", "(RewardOptions)", "has no build: write what is missing"),
+        ("reward", "(RewardOptions)", r"has no build: extend .*RewardOptions"),
     ],
 )
-def test_a_task_or_reward_without_its_base_class_or_its_methods_is_refused(
+def test_a_part_without_its_base_class_or_its_methods_is_refused(
     folder: Path, group: str, bases: str, complaint: str
 ) -> None:
     head = (

@@ -33,9 +33,7 @@ from rlhf_lab.models.adapters import (
 )
 from rlhf_lab.models.batching import token_weights
 from rlhf_lab.models.causal_lm import load_policy, save_policy
-from rlhf_lab.models.lora import Lora
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import Lora, PretrainedModel, ScratchModel
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
@@ -207,7 +205,7 @@ def test_versions_of_adapters_keep_updates_that_half_precision_would_lose(
 ) -> None:
     config = halves(make_config, tmp_path, f"engine.dtype={dtype}")
     engine = build_engine(config, load_policy(cast(PretrainedModel, config.model), None, 0)[0])
-    policy = cast(SingleBackend, engine._backend)._networks.policy
+    policy = cast(SingleBackend, engine._backend).networks.policy
     frozen = {name: p.clone() for name, p in policy.named_parameters() if not p.requires_grad}
     part, start = weighted(engine_of(config)[1], config), engine.weights(0)
     for _ in range(50):

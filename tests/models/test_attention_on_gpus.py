@@ -13,8 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rlhf_lab.models.batching import collate, to_device
 from rlhf_lab.models.block_attention import takes_blocks
-from rlhf_lab.models.causal_rows import causal_states, takes_causal_rows
 from rlhf_lab.models.forward import TokenRows, before_tokens, inputs, token_rows
+from rlhf_lab.models.right_padded import right_padded_states, takes_right_padded
 from rlhf_lab.models.shared_prompts import is_packable, packed_states
 from rlhf_lab.training.engines.policy_with_values import (
     PassKind,
@@ -99,7 +99,7 @@ def test_all_ways_to_read_rows_agree(kind: str, dtype: torch.dtype) -> None:
     plain = copy.deepcopy(model).to(GPU).base_model
     body = networks_of(model, maskless=True).policy.base_model
     assert takes_blocks(body, GPU)
-    assert takes_causal_rows(body)
+    assert takes_right_padded(body)
     assert is_packable(body, by_blocks=True)
     rows = long_rows()
     with torch.autocast(GPU.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16):
@@ -107,7 +107,7 @@ def test_all_ways_to_read_rows_agree(kind: str, dtype: torch.dtype) -> None:
         expected = padded[rows.mask_BT > 0]
         ways = {
             "dense": (plain, packed_states(plain, rows)),
-            "causal": (body, causal_states(body, rows)),
+            "causal": (body, right_padded_states(body, rows)),
             "blocks": (body, packed_states(body, rows, by_blocks=True)),
         }
     expected_gradients = gradients_of(plain, expected)

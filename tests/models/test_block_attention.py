@@ -16,6 +16,8 @@ from torch.nn.attention.flex_attention import flex_attention
 from rlhf_lab.models import block_attention
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.block_attention import (
+    BLOCK,
+    NAME,
     block_mask,
     needs_equal_heads,
     of_blocks,
@@ -23,7 +25,6 @@ from rlhf_lab.models.block_attention import (
     use_blocks,
 )
 from rlhf_lab.models.forward import token_rows
-from rlhf_lab.models.segments import BLOCK, NAME
 from rlhf_lab.models.shared_prompts import packed, packing_is_cheaper, visible
 from rlhf_lab.training.engines.policy_with_values import (
     PassKind,

@@ -14,7 +14,7 @@ from rlhf_lab.experiment.artifact_keys import ArtifactKeys
 from rlhf_lab.experiment.build_engine import engine_job
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import changed
-from rlhf_lab.models.determinism import WORKSPACE, deterministic, require_workspace
+from rlhf_lab.models.devices import WORKSPACE, deterministic, require_workspace
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig

@@ -10,8 +10,8 @@ import transformers
 from rlhf_lab.experiment.checks_devices import check_devices, check_kernels
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import check_name, chosen, release_unused
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.models.reward_model import reward_model_from, save_reward_model
-from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.model import ModelScorer, device_for
 from rlhf_lab.rewards.model_options import EnsembleReward, ModelReward
 from rlhf_lab.rewards.options import RewardContext, build_scorer

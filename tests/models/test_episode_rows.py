@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.forward import of_policy, policy_columns, response_output, token_rows
-from rlhf_lab.models.last_columns import last_column_stack, response_logps
+from rlhf_lab.models.last_token_forward import last_column_stack, response_logps
 from rlhf_lab.models.microbatches import Microbatch, group_sizes, split
 from rlhf_lab.types.data import PolicyOutput, Writer
 from rlhf_lab.types.samples import Group, Sample

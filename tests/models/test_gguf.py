@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import modeling_gguf_pytorch_utils as reader
 
-from rlhf_lab.models import gguf as files
+from rlhf_lab.models import causal_lm as files
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape, save_policy
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.types.errors import UserError
 from tests.support.adapter_folders import require_read_back

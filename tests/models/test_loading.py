@@ -20,7 +20,7 @@ from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
 from rlhf_lab.models.forward import response_output
 from rlhf_lab.models.heads import is_tied
 from rlhf_lab.models.loading import located
-from rlhf_lab.models.pretrained import Attention, PretrainedModel, Tying
+from rlhf_lab.models.options import Attention, PretrainedModel, Tying
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
 from rlhf_lab.rewards.model import row_scores
 from rlhf_lab.rollout.generators.hf import HFGenerator

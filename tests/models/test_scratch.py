@@ -11,7 +11,7 @@ import pytest
 
 from rlhf_lab.models.causal_lm import policy_shape
 from rlhf_lab.models.folders import weight_bytes
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.types.errors import UserError
 from tests.models.test_loading import folder as folder
 from tests.models.test_loading import load, refuse

@@ -10,8 +10,8 @@ import torch
 from transformers import GPTNeoXModel, MistralConfig, MistralForCausalLM
 
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.causal_rows import takes_causal_rows
 from rlhf_lab.models.forward import token_rows
+from rlhf_lab.models.right_padded import takes_right_padded
 from rlhf_lab.models.shared_prompts import is_packable, packed, packing_is_cheaper, visible
 from rlhf_lab.training.engines.policy_with_values import PassKind, PolicyWithValues
 from tests.support.attention_cases import (
@@ -113,7 +113,7 @@ def test_models_of_half_precision_are_tested_in_whole() -> None:
     whole = [model(kind).bfloat16().base_model for kind in MODELS]
     deaf = Deaf(model("neox").config)
     state = torch.get_rng_state()
-    assert all(is_packable(body) and takes_causal_rows(body) for body in whole)
+    assert all(is_packable(body) and takes_right_padded(body) for body in whole)
     assert not is_packable(deaf)
     assert not is_packable(copy.deepcopy(deaf).bfloat16())
     assert torch.equal(torch.get_rng_state(), state)

@@ -14,10 +14,9 @@ from transformers import (
 )
 
 from rlhf_lab.experiment.planning.layouts.shapes import read_shape
-from rlhf_lab.models.causal_lm import load_policy, policy_shape
-from rlhf_lab.models.pretrained import PretrainedModel, Tying
+from rlhf_lab.models.causal_lm import load_policy, policy_shape, text_config
+from rlhf_lab.models.options import PretrainedModel, Tying
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
-from rlhf_lab.models.text_part import text_config
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
 from tests.support.adapter_folders import require_read_back

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlhf_lab.models.token_texts import token_texts
 from rlhf_lab.tasks.arithmetic import character_tokenizer
+from rlhf_lab.training.round_metrics import token_texts
 
 WORDS = ("ask", "me", "<end>")
 

@@ -7,18 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.algos import fields
-from rlhf_lab.algos.a_lol import ALoL
+from rlhf_lab.algos.a_lol import ALoL, RatioOf
 from rlhf_lab.algos.cispo import CISPO
 from rlhf_lab.algos.dapo import DAPO
-from rlhf_lab.algos.dr_grpo import DrGRPO
-from rlhf_lab.algos.grpo import GRPO
+from rlhf_lab.algos.grpo import GRPO, DrGRPO, LitePPO
 from rlhf_lab.algos.gspo import GSPO
-from rlhf_lab.algos.lite_ppo import LitePPO
-from rlhf_lab.algos.proximal_rloo import ProximalRLOO
-from rlhf_lab.algos.reinforce import REINFORCE
-from rlhf_lab.algos.remax import ReMax
-from rlhf_lab.algos.rloo import RLOO
+from rlhf_lab.algos.reinforce import REINFORCE, ReMax
+from rlhf_lab.algos.rloo import RLOO, ProximalRLOO
 from rlhf_lab.types.data import PolicyOutput
 from rlhf_lab.types.protocols import Algorithm
 from tests.oracle.batches import (
@@ -113,7 +108,7 @@ def test_cispo_is_that_of_trl_whose_bound_is_the_weight_itself(
 def test_a_lol_of_tokens_is_trl_cispo_summed_over_responses(
     seed: int, record_property: Record
 ) -> None:
-    algo = ALoL(clip=1.0, ratio_of=fields.RatioOf.token)
+    algo = ALoL(clip=1.0, ratio_of=RatioOf.token)
     batch = ragged_batch(algo, seed, num_groups=6, group_size=4)
     # CISPO divides by the number of tokens, A-LoL by that of responses.
     tokens_per_row = float(batch.mask_BT.sum()) / len(batch)

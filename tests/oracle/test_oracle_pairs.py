@@ -8,11 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.algos.dpo import DPO, PairLoss
-from rlhf_lab.algos.online_dpo import OnlineDPO
-from rlhf_lab.algos.online_ipo import OnlineIPO
-from rlhf_lab.algos.online_slic import OnlineSLiC
-from rlhf_lab.algos.pairs import Pairs
+from rlhf_lab.algos.pairs import DPO, OnlineDPO, OnlineIPO, OnlineSLiC, PairLoss, Pairs
 from rlhf_lab.types.data import Batch, PolicyOutput
 from rlhf_lab.types.protocols import Algorithm
 from tests.oracle.batches import (

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
+from rlhf_lab.algos.reinforce import ReinforcePlusPlus
 from rlhf_lab.types.data import Batch, PolicyOutput
 from tests.oracle.batches import (
     SEEDS,

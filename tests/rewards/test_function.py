@@ -22,8 +22,6 @@ from rlhf_lab.rewards.function import (
     FunctionReward,
     FunctionScoring,
     loaded,
-    require_function,
-    require_score,
 )
 from rlhf_lab.rewards.limited import OnError, SampleScorer, TimeUp
 from rlhf_lab.rewards.worker_child import EachSample, Item, Scoring
@@ -168,7 +166,7 @@ def test_what_cannot_be_called_is_refused(
 ) -> None:
     options = FunctionReward(path=path.format(module), arguments=arguments)
     with pytest.raises(UserError, match=complaint):
-        require_function("reward", options)
+        options.require_usable("reward")
 
 
 def test_arguments_that_every_call_has_are_refused() -> None:
@@ -191,9 +189,9 @@ def test_a_function_must_score_a_reference_before_the_run(
     module: str, answer: str, complaint: str
 ) -> None:
     options = FunctionReward(path=f"{module}.by_text")
-    require_score("judge", options, Example("row/0", "a", " fine"))
+    options.require_working("judge", Example("row/0", "a", " fine"))
     with pytest.raises(UserError, match=rf"judge\.path={module}.by_text.*row/0.*{complaint}"):
-        require_score("judge", options, Example("row/0", "a", f" {answer}"))
+        options.require_working("judge", Example("row/0", "a", f" {answer}"))
 
 
 def test_the_command_line_refuses_with_the_functions_own_error(
@@ -452,8 +450,8 @@ def test_every_small_rule_fits_and_scores_a_reference() -> None:
         options = FunctionReward(
             path=f"rlhf_lab.rewards.rules.{name}", arguments=given.get(name, {})
         )
-        require_function("reward", options)
-        require_score("reward", options, Example("row/0", "a", " c"))
+        options.require_usable("reward")
+        options.require_working("reward", Example("row/0", "a", " c"))
         assert told(name, "c", **given.get(name, {})) == 1.0
 
 

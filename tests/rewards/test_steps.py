@@ -16,14 +16,14 @@ import torch
 from rlhf_lab.algos.advantages import token_rewards
 from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.algos.reinforce_plus_plus import ReinforcePlusPlus
+from rlhf_lab.algos.reinforce import ReinforcePlusPlus
 from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
-from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
 from rlhf_lab.rewards.data_rewards import RuleReward
 from rlhf_lab.rewards.model import last_token_scores, steps_as_text, steps_as_tokens
@@ -35,7 +35,7 @@ from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import character_tokenizer
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
-from rlhf_lab.training.checkpoint_rows import as_row, from_row
+from rlhf_lab.training.checkpoint_files import as_row, from_row
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Algorithm
 from rlhf_lab.types.reward import Reward

@@ -17,7 +17,7 @@ from rlhf_lab.experiment.build_prompts import examples_of
 from rlhf_lab.experiment.checks import require_working_parts
 from rlhf_lab.experiment.config import plain
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
-from rlhf_lab.rewards.function import FunctionReward, require_function, require_score
+from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.styles import Style
 from rlhf_lab.runs.trackers.console import Console
@@ -167,10 +167,10 @@ def scorer(path: str, **rest: Any) -> SampleScorer:
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_of_each_style_scores_as_it_is(module: str, name: str) -> None:
     options = FunctionReward(path=f"{name}_{module}.reward_len")
-    require_function("reward", options)
+    options.require_usable("reward")
     assert f"style={STYLES[name]}" in options.note
     is_chat = name == "trl_chat"
-    require_score("reward", options, group("", chat=is_chat).prompt.example)
+    options.require_working("reward", group("", chat=is_chat).prompt.example)
     groups = [group("abc", "14", chat=is_chat), group("", "abcd", chat=is_chat)]
     has_answer = name in ("trl_column", "verl", "openrlhf")
     expected = [(3.0, 3.0 if has_answer else 2.0), (0.0, 4.0)]
@@ -208,12 +208,12 @@ def test_only_what_a_function_can_receive_is_kept(
 def test_an_own_function_names_columns_too(module: str) -> None:
     path = f"others_{module}.named"
     options = FunctionReward(path=path)
-    require_function("reward", options)
+    options.require_usable("reward")
     assert options.columns == ("answer", "unit")
     columns = {"answer": "14"}
     assert scorer(path).score([group("abc", columns=columns)]) == [(3 + 20 + 100.0,)]
     with pytest.raises(UserError, match=r"reward\.path=others_.*'answer'.*other"):
-        require_score("reward", options, group("", columns={"other": 1}).prompt.example)
+        options.require_working("reward", group("", columns={"other": 1}).prompt.example)
 
 
 @pytest.mark.parametrize(("name", "missing"), [("others", "trainer_state"), ("verl", "ground_tr")])
@@ -235,7 +235,7 @@ def test_what_nobody_can_pass_is_refused_before_the_run(
 def test_a_list_by_its_name_is_never_one_text(module: str, style: str) -> None:
     options = FunctionReward(path=f"trl_text_{module}.reward_len", style=Style(style))
     with pytest.raises(UserError, match=rf"reward\.style={style}.*'completions'"):
-        require_function("reward", options)
+        options.require_usable("reward")
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import torch
 
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_states import QueuedChunk
-from rlhf_lab.training.checkpoint_files import Snapshot
-from rlhf_lab.training.fork_state import along_schedule, forked
+from rlhf_lab.training.checkpoint_files import Snapshot, along_schedule, forked
 from rlhf_lab.types.data import Weights
 
 

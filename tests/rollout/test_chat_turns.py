@@ -13,15 +13,15 @@ import pytest
 
 from rlhf_lab.experiment.checks_episodes import require_working_environment
 from rlhf_lab.models.causal_lm import load_tokenizer
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.rollout.generators.conversation import (
+from rlhf_lab.models.options import PretrainedModel
+from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
+from rlhf_lab.rollout.generators.episodes import (
+    Action,
     Conversation,
     Conversations,
     conversation_of,
 )
-from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Stop
-from rlhf_lab.rollout.generators.turn_rows import Action
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.chat_turns import ObservationRole, TurnsOfChat, check_turns, turns_of_chat
 from rlhf_lab.tasks.environment import Turn

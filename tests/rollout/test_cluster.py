@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.rollout.cluster.choices import TakeOrder, WeightUpdate
+from rlhf_lab.rollout.cluster.options import TakeOrder, WeightUpdate
 from rlhf_lab.rollout.cluster.simulate import Simulation, Work, simulate, virtual_mode
-from rlhf_lab.rollout.mode_choices import WhenStale
+from rlhf_lab.rollout.mode import WhenStale
 from rlhf_lab.types.errors import UserError
 from tests.support.variants import tuples
 from tests.support.virtual_files import PLAIN, work

@@ -12,12 +12,11 @@ import pytest
 import torch
 from transformers import MptConfig, MptForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from rlhf_lab.rollout.generators.decoders import decoder_of
+from rlhf_lab.rollout.generators.decoders import decoder_of, require_idle_rows
 from rlhf_lab.rollout.generators.episode_options import WhenLate
-from rlhf_lab.rollout.generators.idle_rows import require_idle_rows
 from rlhf_lab.rollout.generators.options import Decode
 from rlhf_lab.rollout.generators.plain import PlainDecoder
-from rlhf_lab.rollout.generators.turn_rows import TurnRow, due
+from rlhf_lab.rollout.generators.writers import TurnRow, due
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError

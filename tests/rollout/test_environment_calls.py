@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.rollout.generators import call_threads
+from rlhf_lab.rollout.generators import environment_calls
 from rlhf_lab.rollout.generators.environment_calls import Call, EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions, WhenLate
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
@@ -201,7 +201,7 @@ class Timed(Script):
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """That of calls."""
     ours = Clock()
-    monkeypatch.setattr(call_threads, "time", ours)
+    monkeypatch.setattr(environment_calls, "time", ours)
     return ours
 
 

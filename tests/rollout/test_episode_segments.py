@@ -11,7 +11,7 @@ import pytest
 
 from rlhf_lab.rollout.worker import written_tokens
 from rlhf_lab.tasks.environment import Turn
-from rlhf_lab.training.checkpoint_rows import group_row, read_group
+from rlhf_lab.training.checkpoint_files import group_row, read_group
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.rollouts import Chunk

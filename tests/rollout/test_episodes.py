@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rlhf_lab.models.scratch import scratch
+from rlhf_lab.models.options import scratch
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.randomness import stable_hash, uniforms

@@ -15,7 +15,7 @@ from rlhf_lab.rollout.generator_main import following
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.worker import RolloutWorker, written_segments
 from rlhf_lab.types.data import Weights
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -56,14 +56,14 @@ def test_segments_begin_at_the_earliest_token_of_each_version() -> None:
     assert written_segments(groups) == ((0, 1), (0, 2), (1, 3))
 
 
-class Patient:
+class Patient(Generator):
     """A generator that notes what it is told, and in which order; version 6 comes at once."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def announce(self, feed: WeightFeed, chunk: Chunk) -> None:
-        self.heard.append(f"announced {chunk.index}")
+    def prefetch(self, feed: WeightFeed, chunk: Chunk) -> None:
+        self.heard.append(f"prefetched {chunk.index}")
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         self.heard.append(f"generated {chunk.index}")
@@ -76,7 +76,7 @@ def worker(generator: Patient) -> RolloutWorker:
 
 
 @pytest.mark.parametrize("lag", [0, 1])
-def test_a_trainer_that_generates_announces_all_chunks_that_a_version_writes(lag: int) -> None:
+def test_a_trainer_that_generates_prefetches_all_chunks_that_a_version_writes(lag: int) -> None:
     generator = Patient()
     mode = Mode(name="lagged", max_staleness=lag)
     pipe = chunk_pipeline(
@@ -86,12 +86,12 @@ def test_a_trainer_that_generates_announces_all_chunks_that_a_version_writes(lag
         pipe.take(Weights(0, {}))
     chunks = range(3 + 3 * lag)
     assert generator.heard == [
-        *(f"announced {number}" for number in chunks[1:]),
+        *(f"prefetched {number}" for number in chunks[1:]),
         *(f"generated {number}" for number in chunks),
     ]
 
 
-def test_a_thread_announces_the_chunks_that_it_holds_already() -> None:
+def test_a_thread_prefetches_the_chunks_that_it_holds_already() -> None:
     generator = Patient()
     thread = ThreadWorker(lambda: worker(generator), 0, torch.device("cpu"))
     thread.spawn()
@@ -99,7 +99,7 @@ def test_a_thread_announces_the_chunks_that_it_holds_already() -> None:
     for number, feed in enumerate((weights, weights, Weights(6, {}))):
         thread.send(feed, chunk(number))
     rollouts = [thread.receive() for _ in range(3)]
-    assert generator.heard == ["announced 1", *(f"generated {number}" for number in range(3))]
+    assert generator.heard == ["prefetched 1", *(f"generated {number}" for number in range(3))]
     assert [rollout.segments for rollout in rollouts] == [((0, 5),), ((0, 5),), ((0, 6),)]
 
 

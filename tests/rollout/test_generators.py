@@ -17,9 +17,8 @@ from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.devices import torch_threads
 from rlhf_lab.models.forward import response_output
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model
-from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.models.weights import load_weights, num_parameters
 from rlhf_lab.rewards.model import ModelScorer, last_token_scores
 from rlhf_lab.rewards.model_options import ModelReward

@@ -26,16 +26,14 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rlhf_lab.models.last_columns import per_query
+from rlhf_lab.models.last_token_forward import per_query
 from rlhf_lab.models.layer_stack import unknown_part
 from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.generators import packed_products
-from rlhf_lab.rollout.generators.decoders import decoder_of
+from rlhf_lab.rollout.generators.decoders import decoder_of, distance
 from rlhf_lab.rollout.generators.draw import BLOCK, draw
 from rlhf_lab.rollout.generators.hf import HFGenerator
-from rlhf_lab.rollout.generators.lean import LeanDecoder, lean_decoder
-from rlhf_lab.rollout.generators.lean_distance import distance
-from rlhf_lab.rollout.generators.lean_prompts import alike
+from rlhf_lab.rollout.generators.lean import LeanDecoder, alike, lean_decoder
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.rollout.generators.plain import PlainDecoder
 from rlhf_lab.types.data import Weights

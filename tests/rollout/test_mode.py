@@ -18,12 +18,11 @@ from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import InlineExecutor
-from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Weights
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -126,7 +125,7 @@ def test_lag_is_the_closed_form(
         assert row["total/updates"] == (round_ + 1) * per_round
 
 
-class Recorder(Reward):
+class Recorder(Generator, Reward):
     """Notes what a worker is asked for."""
 
     def __init__(self) -> None:
@@ -145,7 +144,7 @@ class Recorder(Reward):
 def test_every_mode_asks_for_the_same_prompts_and_never_beyond_the_end(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, staleness: int
 ) -> None:
-    from rlhf_lab.models.pretrained import PretrainedModel
+    from rlhf_lab.models.options import PretrainedModel
 
     recorder = Recorder()
     worker = RolloutWorker(recorder, recorder, False)
@@ -167,7 +166,7 @@ def test_every_mode_asks_for_the_same_prompts_and_never_beyond_the_end(
     assert all(version == max(0, round_ - staleness) for version, round_, _ in recorder.asked)
 
 
-class Failing:
+class Failing(Generator):
     """A generator that breaks."""
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
@@ -194,7 +193,7 @@ def test_a_rollouts_error_stops_the_run_with_its_own_message(
     assert "the generator broke" in manifest["error"]
 
 
-class Echo(Reward):
+class Echo(Generator, Reward):
     """Writes the prompt's number after a pause that nobody can foresee, and rewards it with it."""
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.chunk_states import RoundRollouts
@@ -28,11 +28,11 @@ from rlhf_lab.rollout.open_groups import RecyclingRule
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.training.checkpoint_rows import from_queue_row, queue_row
+from rlhf_lab.training.checkpoint_files import from_queue_row, queue_row
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
@@ -51,7 +51,7 @@ RECYCLING = ("mode=partial", "mode.segment_tokens=2", "mode.over_provision=1.5")
 Lengths = Sequence[tuple[int, ...]]
 
 
-class Writer(Reward):
+class Writer(Generator, Reward):
     """Writes samples whose lengths follow from the prompt's number, one token a step; the reward is
     the length."""
 

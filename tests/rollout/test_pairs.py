@@ -20,7 +20,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.labelled_pairs import read_pairs
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.batching import collate
-from rlhf_lab.models.scratch import ScratchModel, scratch
+from rlhf_lab.models.options import ScratchModel, scratch
 from rlhf_lab.rewards.data_rewards import PreferenceScorer
 from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.generators.hf import HFGenerator
@@ -30,8 +30,8 @@ from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
-from rlhf_lab.training.checkpoint_rows import as_row, from_row
-from rlhf_lab.training.round_rows import with_reference
+from rlhf_lab.training.batch_builder import with_reference
+from rlhf_lab.training.checkpoint_files import as_row, from_row
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import StopRequested, UserError
 from rlhf_lab.types.rollouts import Chunk

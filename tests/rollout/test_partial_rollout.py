@@ -16,7 +16,7 @@ from rlhf_lab.experiment.planning.settings import settings_of
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_output
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
@@ -24,8 +24,7 @@ from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import Executor, InlineExecutor
 from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.options import HFSampling
-from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.partial_rollout import segments_of
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.recorded_schedule import read_schedule
@@ -36,7 +35,7 @@ from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.randomness import uniforms
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
@@ -52,7 +51,7 @@ ROUNDS = 5
 LIMIT = 10
 
 
-class Lengths(Reward):
+class Lengths(Generator, Reward):
     """Writes samples of given lengths, as far as it is asked to; the reward is the length."""
 
     def __init__(self, lengths: tuple[int, ...]) -> None:

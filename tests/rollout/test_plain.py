@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.rollout.generators.decoders import decoder_of
+from rlhf_lab.rollout.generators.decoders import decoder_of, distance, require_idle_rows
 from rlhf_lab.rollout.generators.hf import HFGenerator
-from rlhf_lab.rollout.generators.idle_rows import require_idle_rows
-from rlhf_lab.rollout.generators.lean_distance import distance
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
 from rlhf_lab.rollout.generators.plain import PlainDecoder, RereadingDecoder
 from rlhf_lab.types.data import Weights

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from rlhf_lab.rollout.background import ProcessExecutor
-from rlhf_lab.rollout.failures import FailurePolicy, GeneratorFailure
 from rlhf_lab.rollout.generators.episode_options import WhenLate
-from rlhf_lab.rollout.mode_choices import OnFailure
+from rlhf_lab.rollout.mode import OnFailure
+from rlhf_lab.rollout.process import FailurePolicy, GeneratorFailure
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.rollouts import Chunk, Rollout

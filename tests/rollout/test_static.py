@@ -16,16 +16,13 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from rlhf_lab.rollout.feeds import SegmentRecorder
 from rlhf_lab.rollout.generators import decoders
-from rlhf_lab.rollout.generators.decoders import decoder_of, faster_decoder, faster_loop
+from rlhf_lab.rollout.generators.decoders import decoder_of, distance, faster_decoder, faster_loop
 from rlhf_lab.rollout.generators.draw import BLOCK, draw, drawn
-from rlhf_lab.rollout.generators.graphs import Replays
 from rlhf_lab.rollout.generators.hf import HFGenerator
 from rlhf_lab.rollout.generators.lean import LeanDecoder
-from rlhf_lab.rollout.generators.lean_distance import distance
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
-from rlhf_lab.rollout.generators.static import StaticDecoder, static_decoder
-from rlhf_lab.rollout.generators.static_cache import bucket
-from rlhf_lab.rollout.generators.static_writer import FLAG_STEPS, StaticWriter
+from rlhf_lab.rollout.generators.static import StaticDecoder, bucket, static_decoder
+from rlhf_lab.rollout.generators.static_writer import FLAG_STEPS, Replays, StaticWriter
 from rlhf_lab.rollout.worker import reached_segments
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from rlhf_lab.rollout.background import OrderedFeed, OwnStream
 from rlhf_lab.rollout.feeds import LatestWeights, is_following
-from rlhf_lab.rollout.streams import OrderedFeed, OwnStream
 from rlhf_lab.types.data import Weights
 
 

@@ -24,9 +24,8 @@ from rlhf_lab.experiment.build_engine import build_engine
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.background import ProcessExecutor
 from rlhf_lab.rollout.chunk_states import QueuedChunk
-from rlhf_lab.rollout.failures import FailurePolicy, GeneratorFailure
-from rlhf_lab.rollout.mode_choices import OnFailure
-from rlhf_lab.rollout.process import GeneratorProcess
+from rlhf_lab.rollout.mode import OnFailure
+from rlhf_lab.rollout.process import FailurePolicy, GeneratorFailure, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs import disk, forkserver, memory
@@ -489,7 +488,7 @@ def test_a_generators_memory_counts_as_a_childs(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("how", ["hang", "stop"])
 def test_a_hung_generator_is_told_and_ended(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Long enough to get to work, and to write down a stack, on a busy machine.
-    monkeypatch.setattr("rlhf_lab.rollout.stack_file.ANSWER_SECONDS", 1.5)
+    monkeypatch.setattr("rlhf_lab.rollout.generator_main.StackFile.answer_seconds", 1.5)
     with generators(hang_seconds=4.0) as (executor, said):
         future = executor.submit(weights(0), demand(0, "hang" if how == "hang" else "slow"))
         if how == "stop":
@@ -837,7 +836,7 @@ def test_a_reward_that_is_no_number_stops_the_run_and_its_batch_is_kept(
 def test_a_loss_that_is_no_number_is_not_applied(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlhf_lab.algos.online_dpo import OnlineDPO
+    from rlhf_lab.algos.pairs import OnlineDPO
     from rlhf_lab.types.data import LossOutput
 
     real = OnlineDPO.loss

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.cluster.simulate import Simulation, Work, simulate, virtual_mode
 from rlhf_lab.rollout.cluster.writer import tool_waits
-from rlhf_lab.rollout.generators.tool_times import ToolTimes
+from rlhf_lab.rollout.generators.episode_options import ToolTimes
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types.samples import Finish, Sample
 from tests.support.environments import Play, Script

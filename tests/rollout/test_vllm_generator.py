@@ -28,14 +28,13 @@ from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.feeds import LatestWeights
-from rlhf_lab.rollout.generators.vllm import names, process
+from rlhf_lab.rollout.generators.pairs import PairsGenerator
+from rlhf_lab.rollout.generators.vllm import process
 from rlhf_lab.rollout.generators.vllm import weights as weight_files
-from rlhf_lab.rollout.generators.vllm.batch_effects import batch_effect
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
-from rlhf_lab.rollout.generators.vllm.http import Server
-from rlhf_lab.rollout.generators.vllm.make import local_engine
-from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
-from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
+from rlhf_lab.rollout.generators.vllm.http import RUN_ID, Server
+from rlhf_lab.rollout.generators.vllm.make import local_engine, model_folder
+from rlhf_lab.rollout.generators.vllm.options import Prove, Sync, VLLMSampling, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.own_server import (
     flags,
     own_server,
@@ -43,7 +42,7 @@ from rlhf_lab.rollout.generators.vllm.own_server import (
     server_environment,
 )
 from rlhf_lab.rollout.generators.vllm.process import environment
-from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed
+from rlhf_lab.rollout.generators.vllm.proof import Proof, batch_effect, perturbed
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
     Drawing,
@@ -52,7 +51,6 @@ from rlhf_lab.rollout.generators.vllm.requests import (
     requests_of,
     sampling_params,
 )
-from rlhf_lab.rollout.generators.vllm.server_options import Sync, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.servers import Servers
 from rlhf_lab.rollout.generators.vllm.transfer import as_json, require_gpu
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
@@ -63,7 +61,7 @@ from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.child import last_lines
-from rlhf_lab.training.checkpoint_rows import as_row, from_row
+from rlhf_lab.training.checkpoint_files import as_row, from_row
 from rlhf_lab.training.round_metrics import generator_metrics
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -662,7 +660,7 @@ def test_servers_that_are_refused_leave_no_connection_open(
 
 
 def test_versions_and_model_are_named_by_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(names.RUN_ID, "job7")
+    monkeypatch.setenv(RUN_ID, "job7")
     arguments = server_arguments(Path("config"), {}, "127.0.0.1", 81, "nccl")
     place = arguments.index("--served-model-name")
     served = arguments[place + 1]
@@ -739,16 +737,30 @@ def test_weights_that_come_while_a_chunk_is_drawn_write_the_rest_of_it() -> None
         assert (sample.versions or (4,) * len(sample.tokens)) == expected
 
 
-def test_chunks_that_are_announced_begin_with_the_first_after_it_was_measured() -> None:
+def test_chunks_that_are_prefetched_begin_with_the_first_after_it_was_measured() -> None:
     backend = Mirror(fresh())
     generator = made(backend)
     given, chunks = weights(), [chunk(2, 2), chunk(3, 2), chunk(1, 2)]
     generator.generate(given, chunks[0])
     for _ in range(2):
-        generator.announce(given, chunks[2])
+        generator.prefetch(given, chunks[2])
     begun = len(backend.begun)
     alone = generator.generate(given, chunks[1])
     assert len(backend.begun) == begun + 2
     assert len(alone) == 3
     assert len(generator.generate(given, chunks[2])) == 1
     assert len(backend.begun) == begun + 2, "it was begun before"
+
+
+@pytest.mark.parametrize("has_pairs", [False, True])
+def test_a_worker_begins_each_prefetched_chunk_once(has_pairs: bool) -> None:
+    backend = Mirror(fresh())
+    offline = PairsGenerator(tiny()[1], 4) if has_pairs else None
+    worker = RolloutWorker(made(backend), Lengths(), is_model=False, offline=offline)
+    given, chunks = weights(), [replace(chunk(2, 2), index=index) for index in range(3)]
+    worker.run(given, chunks[0])
+    begun = len(backend.begun)
+    worker.prefetch(given, chunks[2:])
+    for one in chunks[1:]:
+        worker.run(given, one)
+    assert len(backend.begun) == begun + 2

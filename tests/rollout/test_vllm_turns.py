@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.models.scratch import scratch
+from rlhf_lab.models.options import scratch
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
-from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
+from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, VLLMTurns
 from rlhf_lab.rollout.generators.vllm.options import Prove
 from rlhf_lab.rollout.generators.vllm.proof import Proof
 from rlhf_lab.rollout.generators.vllm.requests import Answer, Drawing, EngineFailure
-from rlhf_lab.rollout.generators.vllm.turns import VLLMTurns
 from rlhf_lab.rollout.worker import written_tokens
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types.data import Weights

@@ -15,17 +15,17 @@ from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys
 from rlhf_lab.experiment.build import build_generator
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.rollout.feeds import LatestWeights
-from rlhf_lab.rollout.generators.hf import HFGenerator
-from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
-from rlhf_lab.rollout.generators.pairs import PairsSampling
-from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
-from rlhf_lab.rollout.generators.weight_rounding import (
+from rlhf_lab.rollout.generators.hf import (
+    HFGenerator,
     WeightRounding,
     by_channel,
     linear_weights,
 )
+from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
+from rlhf_lab.rollout.generators.pairs import PairsSampling
+from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.tasks.tldr_nano import TldrNano

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.experiment import lifecycle
-from rlhf_lab.rewards.function import FunctionReward, require_function
+from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.worker_child import EachSample
 from rlhf_lab.runs import forkserver
@@ -147,7 +147,7 @@ def test_a_module_that_does_so_when_it_is_loaded_is_refused(
     (tmp_path / f"{name}.py").write_text(f"{text}\ndef reward(*_, **__): return 1.0\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=rf"reward\.path={name}.*{complaint}"):
-        require_function("reward", FunctionReward(path=f"{name}.reward"))
+        FunctionReward(path=f"{name}.reward").require_usable("reward")
     sys.modules.pop(name, None)
 
 

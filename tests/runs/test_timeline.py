@@ -10,7 +10,7 @@ import pytest
 
 from rlhf_lab.cli import timeline
 from rlhf_lab.cli.timeline import figure, html
-from rlhf_lab.rollout.cluster.choices import WeightUpdate
+from rlhf_lab.rollout.cluster.options import WeightUpdate
 from rlhf_lab.rollout.cluster.simulate import Simulation
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.timeline import (

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import torch
 
-from rlhf_lab.models.adapter_versions import adapters_of
-from rlhf_lab.models.adapters import is_adapter, merged_weight, plain_names, with_adapters
+from rlhf_lab.models.adapters import (
+    adapters_of,
+    is_adapter,
+    merged_weight,
+    plain_names,
+    with_adapters,
+)
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape, save_adapters
-from rlhf_lab.models.lora import Lora
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import Lora, PretrainedModel
 from rlhf_lab.models.sampling import GenerationSettings
 
 

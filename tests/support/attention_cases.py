@@ -17,7 +17,7 @@ from transformers import (
 
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.forward import TokenRows, token_rows
-from rlhf_lab.models.value_model import value_model_like
+from rlhf_lab.models.heads import value_model_like
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.types.data import Bins
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample

@@ -20,7 +20,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from rlhf_lab.experiment.config_schema import register
-from rlhf_lab.experiment.registry import conf_folder
+from rlhf_lab.experiment.groups import conf_folder
 
 
 def composed(*overrides: str, name: str = "config", folder: Path | None = None) -> DictConfig:

@@ -11,14 +11,14 @@ from unittest.mock import patch
 
 import torch
 
-from rlhf_lab.algos.corrections.none import NoCorrection
-from rlhf_lab.algos.online_dpo import OnlineDPO
+from rlhf_lab.algos.corrections.proximal import NoCorrection
+from rlhf_lab.algos.pairs import OnlineDPO
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.experiment import build_engine as build
 from rlhf_lab.models.batching import collate, token_weights
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.models.value_model import value_model_like
+from rlhf_lab.models.heads import value_model_like
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.engines import microbatches

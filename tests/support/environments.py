@@ -8,14 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlhf_lab.models.scratch import ScratchModel, scratch
+from rlhf_lab.models.options import ScratchModel, scratch
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
-from rlhf_lab.rollout.generators.hf import HFGenerator
-from rlhf_lab.rollout.generators.hf_turns import HFTurns
+from rlhf_lab.rollout.generators.hf import HFGenerator, HFTurns
 from rlhf_lab.rollout.generators.options import Decode, HFSampling
-from rlhf_lab.rollout.generators.rows import Rows
-from rlhf_lab.rollout.generators.turn_writer import Talks
+from rlhf_lab.rollout.generators.writers import Rows, Talks
 from rlhf_lab.tasks.environment import Environment, Turn
 from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.data import Weights

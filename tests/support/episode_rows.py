@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.value_model import expected
+from rlhf_lab.models.heads import expected
 from rlhf_lab.types.samples import Example, Group, Prompt, Sample
 from tests.support.environments import acted
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from rlhf_lab.models.causal_lm import text_part
 from rlhf_lab.models.quiet import quiet_transformers
-from rlhf_lab.models.text_part import text_part
 from rlhf_lab.runs.reading import read_yaml
 
 TABLE = read_yaml(Path(__file__).parents[1] / "data" / "families.yaml")

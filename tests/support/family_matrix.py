@@ -24,11 +24,10 @@ from torch import Tensor
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.forward import token_rows
-from rlhf_lab.models.last_columns import last_column_stack, response_logps
+from rlhf_lab.models.last_token_forward import last_column_stack, response_logps
 from rlhf_lab.models.loading import require_padded_rows
 from rlhf_lab.models.quiet import first_line, quiet_transformers
-from rlhf_lab.rollout.generators.decoders import Decoder, decoder_of
-from rlhf_lab.rollout.generators.idle_rows import require_idle_rows
+from rlhf_lab.rollout.generators.decoders import Decoder, decoder_of, require_idle_rows
 from rlhf_lab.rollout.generators.options import Decode
 from rlhf_lab.rollout.generators.plain import PlainDecoder, RereadingDecoder
 from rlhf_lab.training.engines.policy_with_values import (
@@ -38,7 +37,7 @@ from rlhf_lab.training.engines.policy_with_values import (
     PolicyWithValues,
     Rows,
 )
-from rlhf_lab.training.mismatch import LARGEST
+from rlhf_lab.training.probe import LARGEST_MISMATCH
 from rlhf_lab.types.data import Batch
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -61,7 +60,7 @@ CPU = torch.device("cpu")
 class Verdict(StrEnum):
     """exact: as single rows. slower: so is the slower way that the product takes instead. refused:
     by a UserError, before the first step. stopped: by one after the first round, in which generator
-    and trainer differ (training/mismatch.py), as one of them alone is exact."""
+    and trainer differ (training/probe.py), as one of them alone is exact."""
 
     exact = "exact"
     slower = "slower"
@@ -303,7 +302,7 @@ def cells(member: Family) -> dict[str, Cell]:
 def after_first_round(way: str, row: Mapping[str, Cell]) -> Cell:
     """The verdict on a way of a row, with what the run's own comparison of its first round does."""
     others = [row[PLAIN_PASS if way in LOOPS else PLAIN_LOOP]] if way not in ALONE else []
-    is_seen = row[way].nats > LARGEST / TEMPERATURE
+    is_seen = row[way].nats > LARGEST_MISMATCH / TEMPERATURE
     is_seen &= any(other.verdict in (Verdict.exact, Verdict.slower) for other in others)
     is_stopped = row[way].verdict is Verdict.wrong and is_seen
     return row[way]._replace(verdict=Verdict.stopped) if is_stopped else row[way]

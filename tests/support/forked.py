@@ -30,7 +30,7 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training import checkpoint_files
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.types.errors import StopRequested
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -253,7 +253,7 @@ def demand(number: int, what: str) -> Chunk:
     return Chunk(number, 0, (Prompt(number, (1, 2), Example(what, "a", "b")),), 1)
 
 
-class Obedient:
+class Obedient(Generator):
     """Writes the weights' sum; or does what the prompt says."""
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:

@@ -15,7 +15,7 @@ from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
 from rlhf_lab.sweeps.search.space import parse_space
 from rlhf_lab.sweeps.search.study import open_study
 from rlhf_lab.training.stages.cache import verify
-from rlhf_lab.training.stages.calibration import Bin, read_calibration, write_calibration
+from rlhf_lab.training.stages.reward_model import Bin, read_calibration, write_calibration
 from tests.support.fuzz import Case
 
 QUESTIONS = ("a1" * 32, "b2" * 32)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlhf_lab.rollout.generators.conversation import Conversations
-from rlhf_lab.rollout.generators.rows import Rows
-from rlhf_lab.rollout.generators.turn_rows import Action
+from rlhf_lab.rollout.generators.episodes import Action, Conversations
+from rlhf_lab.rollout.generators.writers import Rows
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.randomness import uniforms

@@ -13,14 +13,14 @@ from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.train import learn
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
-from rlhf_lab.training.hooks import Hooks
+from rlhf_lab.training.loop import Hooks
 from rlhf_lab.types.data import Batch, Metrics, Weights
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Group

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from rlhf_lab.training.engines import distributed, liveness
+from rlhf_lab.training.engines import distributed
 
 
 def lose(loser: int, number: int) -> None:
     """In both processes."""
     distributed.WITHIN_CALL = timedelta(seconds=3)
-    liveness.BEAT_SECONDS = 0.2
-    liveness.SILENCE_SECONDS = 2.0
+    distributed.BEAT_SECONDS = 0.2
+    distributed.SILENCE_SECONDS = 2.0
     own = int(os.environ["RANK"])
     processes = distributed.join()
     processes.all_gather_object("joined")

@@ -16,12 +16,15 @@ SOURCE = '''
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.algos.rloo import RLOO
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.options import RewardOptions
 from rlhf_lab.runs.trackers.options import Tracker, TrackerOptions
+from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.tasks.arithmetic import Arithmetic
+from rlhf_lab.training.engines.options import SingleEngineOptions
 from rlhf_lab.types import limits
 
 PARTS = {
@@ -29,6 +32,8 @@ PARTS = {
     "correction": {"unchanged": f"{__name__}:Unchanged"},
     "task": {"sums": f"{__name__}:Sums"},
     "reward": {"brief": f"{__name__}:Brief"},
+    "generator": {"copied": f"{__name__}:Copied"},
+    "engine": {"alone": f"{__name__}:Alone"},
     "tracker": {"lines": f"{__name__}:Lines"},
 }
 
@@ -67,6 +72,20 @@ class Brief(RewardOptions):
 
     def build(self, context: Any) -> SampleScorer:
         return SampleScorer(brevity, 0.0, OnError.stop)
+
+
+@dataclass(frozen=True)
+class Copied(HFSampling):
+    """As by transformers."""
+
+    name: str = limits.name("copied")
+
+
+@dataclass(frozen=True)
+class Alone(SingleEngineOptions):
+    """As one process."""
+
+    name: str = limits.name("alone")
 
 
 class LinesTracker(Tracker):

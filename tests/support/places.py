@@ -19,14 +19,13 @@ import torch
 import tests.support.preloaded  # noqa: F401
 from rlhf_lab.rewards.function import FunctionScoring
 from rlhf_lab.rewards.limited import OnError, SampleScorer
-from rlhf_lab.rollout.failures import FailurePolicy
-from rlhf_lab.rollout.mode_choices import OnFailure
-from rlhf_lab.rollout.process import GeneratorProcess
+from rlhf_lab.rollout.mode import OnFailure
+from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs.child import GROUP_SIGNALS
 from rlhf_lab.types.data import Weights
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
 
@@ -84,7 +83,7 @@ def in_thread() -> Callable[[str], float]:
     return lambda name: ThreadPoolExecutor(1).submit(judge, name).result()
 
 
-class Writer:
+class Writer(Generator):
     """A generator that writes the uid of its prompt."""
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:

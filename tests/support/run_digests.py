@@ -19,9 +19,10 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.config import typed
 from rlhf_lab.experiment.config_schema import register
-from rlhf_lab.experiment.registry import classes, conf_folder
+from rlhf_lab.experiment.groups import conf_folder
+from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.runs.trackers.console import Console
 from tests.support.examples import FACTS
 from tests.support.survival import outcome

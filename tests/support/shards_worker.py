@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from rlhf_lab.training.checkpoint import Checkpoints
-from rlhf_lab.training.checkpoint_files import Snapshot
-from rlhf_lab.training.checkpoint_optimizer import read_optimizer
+from rlhf_lab.training.checkpoint_files import Snapshot, read_optimizer
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.training.engines.broadcast_engine import STOP, BroadcastEngine, follow
 from rlhf_lab.training.engines.distributed import Processes

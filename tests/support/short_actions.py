@@ -9,7 +9,7 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from rlhf_lab.models.causal_lm import save_policy
-from rlhf_lab.models.scratch import ScratchModel, scratch
+from rlhf_lab.models.options import ScratchModel, scratch
 
 MODEL = ScratchModel("short", hidden_size=16, num_layers=1, num_heads=2, max_positions=4096)
 # Few updates of few episodes, with nothing but the training.

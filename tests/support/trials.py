@@ -19,12 +19,12 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 
-from rlhf_lab.experiment.config import Config, typed
+from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.config_schema import register
-from rlhf_lab.experiment.registry import conf_folder
-from rlhf_lab.rollout.failures import FailurePolicy
-from rlhf_lab.rollout.mode_choices import OnFailure
-from rlhf_lab.rollout.process import GeneratorProcess
+from rlhf_lab.experiment.groups import conf_folder
+from rlhf_lab.experiment.typed import typed
+from rlhf_lab.rollout.mode import OnFailure
+from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights
 from rlhf_lab.runs.trackers.console import Console
 from tests.rollout.test_survival import MODES, ROUNDS, generators, rows_of, weights

@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.training.engines.broadcast_engine import STOP, BroadcastEngine, follow
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision

@@ -8,8 +8,15 @@ import random
 import pytest
 
 from rlhf_lab.tasks.ask_nano import MINOR, UNSTATED, AskNano, question_tokenizer
-from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
-from rlhf_lab.tasks.tldr_nano_world import CORE, SENTENCES, SLOTS, render_summary, split_of
+from rlhf_lab.tasks.tldr_nano import (
+    CORE,
+    SENTENCES,
+    SLOTS,
+    TldrNano,
+    render_summary,
+    split_of,
+    word_tokenizer,
+)
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
 from tests.support.story import FACTS, PERFECT

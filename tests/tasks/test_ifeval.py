@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import typed
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.tasks.constraints.constraint_types import Score
 from rlhf_lab.tasks.constraints.published import (
     CHECKS,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.experiment.registry import conf_folder
+from rlhf_lab.experiment.groups import conf_folder
 from rlhf_lab.tasks.constraints.compose import (
     HELD_OUT,
     TYPES,
@@ -28,7 +28,7 @@ from rlhf_lab.tasks.constraints.constraint_types import (
     loosened,
     score,
 )
-from rlhf_lab.tasks.constraints.lexicon import (
+from rlhf_lab.tasks.constraints.reference_writer import (
     ANGLES,
     CLOSING_PHRASES,
     FORBIDDEN,

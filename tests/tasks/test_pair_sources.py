@@ -13,8 +13,8 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pair_sources import given_pairs
 from rlhf_lab.tasks.pairs import PairColumns, with_tokens
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.training.stages.pair_lengths import cut_pair
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
+from rlhf_lab.training.stages.options import RewardModelOptions
+from rlhf_lab.training.stages.scored_rows import cut_pair
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Split
 from tests.conftest import MakeConfig

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from rlhf_lab.tasks.global_random import ONE_AT_A_TIME
+from rlhf_lab.tasks.optional_packages import ONE_AT_A_TIME
 from rlhf_lab.tasks.text_games import NoTurn, PlayedGame, TextGames
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split

@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.tasks import tldr_nano
-from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
-from rlhf_lab.tasks.tldr_nano_world import (
+from rlhf_lab.tasks.tldr_nano import (
     CORE,
     MAX_PROMPT,
     MAX_RESPONSE,
     SLOTS,
+    TldrNano,
     fluency,
     render_summary,
     score,
     split_of,
     vocabulary,
+    word_tokenizer,
 )
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Split

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from rlhf_lab.rewards.data_rewards import EnvironmentScorer
-from rlhf_lab.training.checkpoint_rows import buffer_row, group_row, read_group, stored_group
+from rlhf_lab.training.checkpoint_files import buffer_row, group_row, read_group, stored_group
 from rlhf_lab.training.replay import StoredGroup
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Sample

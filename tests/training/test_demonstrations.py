@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.models.scratch import scratch
+from rlhf_lab.models.options import scratch
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import Limits, episode_limits
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.training.engines.options import SingleEngineOptions
 from rlhf_lab.training.stages.demonstrations import Demonstrations
-from rlhf_lab.training.stages.sft import train_sft
-from rlhf_lab.training.stages.sft_options import SFTOptions
+from rlhf_lab.training.stages.options import SFTOptions
+from rlhf_lab.training.stages.supervised import train_sft
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Episode, Example, Finish, Prompt
 from tests.support.engine_cases import engine

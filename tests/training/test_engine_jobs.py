@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.algos.online_dpo import OnlineDPO
+from rlhf_lab.algos.pairs import OnlineDPO
 from rlhf_lab.experiment.build_engine import EngineJob, engine_job
-from rlhf_lab.models.value_model import value_model_like
+from rlhf_lab.models.heads import value_model_like
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.fsdp import FSDPBackend
 from rlhf_lab.training.engines.options import FSDPOptions, Precision

@@ -13,15 +13,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.algos.corrections.m2po import M2PO
-from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.masks import M2PO
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.experiment import checks
-from rlhf_lab.models.agreement import is_splittable
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.forward import num_chunks, response_output
+from rlhf_lab.models.heads import value_model_like
 from rlhf_lab.models.microbatches import split
-from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.models.value_model import value_model_like
+from rlhf_lab.models.numerical_check import is_splittable
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.runs.memory import OutOfMemory
 from rlhf_lab.training.engines.options import (
     DeepSpeedOptions,

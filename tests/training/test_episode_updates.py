@@ -11,20 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.none import NoCorrection
-from rlhf_lab.algos.distill import Distill
+from rlhf_lab.algos.corrections.proximal import NoCorrection
+from rlhf_lab.algos.distill import Direction, Distill
 from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.algos.vocabulary_kl import Direction
 from rlhf_lab.models.batching import collate, rewards_of, token_weights
-from rlhf_lab.models.value_model import value_model_like
+from rlhf_lab.models.heads import value_model_like
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.rewards.data_rewards import EnvironmentScorer
+from rlhf_lab.training.batch_builder import count_tokens
 from rlhf_lab.training.engines import microbatches
 from rlhf_lab.training.engines.options import EngineOptions, SingleEngineOptions
-from rlhf_lab.training.round_rows import count_tokens
-from rlhf_lab.training.stages.sft import counted
-from rlhf_lab.training.stages.sft_options import LossOn
+from rlhf_lab.training.stages.options import LossOn
+from rlhf_lab.training.stages.supervised import counted
 from rlhf_lab.types.data import Batch, Reduction
 from rlhf_lab.types.protocols import Algorithm
 from rlhf_lab.types.samples import Group

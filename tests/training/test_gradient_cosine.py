@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.experiment import lifecycle
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.training.engines import clipped_step
+from rlhf_lab.training.engines import tensors
 from rlhf_lab.training.engines.engine import TrainingEngine
 from rlhf_lab.training.engines.options import EngineOptions, FSDPOptions, SingleEngineOptions
 from rlhf_lab.training.optim import Optim
@@ -44,11 +44,11 @@ def test_the_cosine_by_hand() -> None:
     one, other = torch.tensor([3.0, 0.0]), torch.tensor([[4.0]])
     # (3, 0, 4) and (4, 0, 3): 24 / 25
     pairs = [(one, torch.tensor([4.0, 0.0])), (other, torch.tensor([[3.0]]))]
-    assert clipped_step.angle(pairs) == pytest.approx((24 / 25, 1.0))
-    assert clipped_step.angle([(one, -one)]) == (-1.0, 1.0)
-    assert clipped_step.angle([(one, torch.tensor([0.0, 2.0]))]) == (0.0, 1.5)
-    assert clipped_step.angle([(one, torch.zeros(2))]) is None
-    assert clipped_step.angle([]) is None
+    assert tensors.angle(pairs) == pytest.approx((24 / 25, 1.0))
+    assert tensors.angle([(one, -one)]) == (-1.0, 1.0)
+    assert tensors.angle([(one, torch.tensor([0.0, 2.0]))]) == (0.0, 1.5)
+    assert tensors.angle([(one, torch.zeros(2))]) is None
+    assert tensors.angle([]) is None
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_the_cosine_by_hand() -> None:
 )
 def test_the_projection_by_hand(bound: float, along: float) -> None:
     gradient, last = torch.tensor([3.0, 4.0]), torch.tensor([2.0, 0.0])
-    found = clipped_step.angle([(gradient, last)])
+    found = tensors.angle([(gradient, last)])
     assert found is not None
-    clipped_step.project([(gradient, last)], found, bound)
+    tensors.project([(gradient, last)], found, bound)
     assert gradient.tolist() == pytest.approx([along, 4.0], abs=1e-6)
     # What the next update is compared with is the gradient, not what was left of it.
     assert last.tolist() == [3.0, 4.0]
@@ -132,7 +132,7 @@ def test_measuring_changes_no_weight_and_off_it_keeps_nothing(
             trained.update(batch, ALGOS["online_dpo"], NoCorrection(), 1e-2)
     theirs = off.weights(0).state
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in on.weights(0).state.items())
-    kept = {key for key in on.state() if key.endswith(clipped_step.PREVIOUS)}
+    kept = {key for key in on.state() if key.endswith(tensors.PREVIOUS)}
     assert kept and set(on.state()) - kept == set(off.state())
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_lab.rollout.budget import StalenessBudget
-from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import ExecutorKind, OnFailure, WeightPolicy, WhenStale
+from rlhf_lab.rollout.mode import ExecutorKind, Mode, OnFailure, WeightPolicy, WhenStale
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim, Per, Schedule
 from rlhf_lab.types.errors import UserError

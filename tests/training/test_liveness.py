@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.training.engines import liveness
-from rlhf_lab.training.engines.liveness import Liveness
+from rlhf_lab.training.engines import distributed
+from rlhf_lab.training.engines.distributed import Liveness
 from tests.support.liveness_worker import lose
 from tests.support.two_ranks import start_two
 
@@ -79,7 +79,7 @@ def test_processes_that_count_are_not_lost() -> None:
 def test_a_store_that_never_answers_counts_as_a_lost_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(liveness, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(distributed, "STOP_SECONDS", 0.1)
     messages: SimpleQueue[str] = SimpleQueue()
     one = Liveness(NeverAnswers(), 1, 2, messages.put, beat=0.02, silence=0.1)
     one.start()

@@ -14,7 +14,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.train import mismatch_limit
 from rlhf_lab.rollout.generators import decoders
 from rlhf_lab.rollout.generators.lean import LeanDecoder
-from rlhf_lab.training.mismatch import MismatchLimit
+from rlhf_lab.training.probe import MismatchLimit
 from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group

@@ -21,12 +21,12 @@ from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_values
+from rlhf_lab.models.heads import value_model_from, value_model_like
 from rlhf_lab.models.reward_model import load_reward_model
-from rlhf_lab.models.value_model import value_model_from, value_model_like
 from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.training.batch_builder import informative_first
 from rlhf_lab.training.engines.engine import TrainingEngine
-from rlhf_lab.training.round_rows import informative_first
 from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.errors import StopRequested, UserError
 from rlhf_lab.types.rollouts import Chunk
@@ -152,7 +152,7 @@ def test_values_in_bins_are_warned_about_as_those_that_begin_at_zero(
 
 def test_a_value_network_of_its_own_leaves_the_policy_alone() -> None:
     """And a head on the policy's trunk does not."""
-    from rlhf_lab.models.scratch import ScratchModel
+    from rlhf_lab.models.options import ScratchModel
     from rlhf_lab.tasks.tldr_nano import TldrNano
 
     tiny = ScratchModel("tiny", hidden_size=32, num_layers=2, num_heads=4)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.algos.corrections.none import NoCorrection
+from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.experiment import checks
 from rlhf_lab.experiment.derived import precision
 from rlhf_lab.models.devices import tensor_float

@@ -9,7 +9,7 @@ import pytest
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.rollout.chunk_states import RoundRollouts
-from rlhf_lab.training.checkpoint_rows import buffer_row, stored_group
+from rlhf_lab.training.checkpoint_files import buffer_row, stored_group
 from rlhf_lab.training.replay import ReplayBuffer, StoredGroup, replay_metrics, spread
 from rlhf_lab.types.errors import StopRequested, UserError
 from rlhf_lab.types.rollouts import Chunk, Rollout

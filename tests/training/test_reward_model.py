@@ -25,8 +25,8 @@ from rlhf_lab.experiment.labelled_pairs import read_pairs
 from rlhf_lab.experiment.make_models import STRENGTH
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.causal_lm import load_policy
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model, reward_model_from
-from rlhf_lab.models.scratch import ScratchModel
 from rlhf_lab.rewards.model import row_scores
 from rlhf_lab.rewards.model_options import EnsembleReward, ModelReward
 from rlhf_lab.rewards.options import RewardContext, build_scorer
@@ -35,19 +35,21 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import swap_sides
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.training.engines.options import SingleEngineOptions
-from rlhf_lab.training.stages.calibration import (
+from rlhf_lab.training.stages.options import RewardModelOptions, Treatment
+from rlhf_lab.training.stages.reward_model import (
     Bin,
+    accuracy,
     by_quarter,
     calibration,
     expected_error,
+    pair_gaps,
     read_calibration,
+    train_reward_model,
     write_calibration,
 )
-from rlhf_lab.training.stages.reward_model import accuracy, pair_gaps, train_reward_model
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions, Treatment
-from rlhf_lab.training.stages.scored_rows import ScoreNetwork
-from rlhf_lab.training.stages.strength import (
+from rlhf_lab.training.stages.scored_rows import (
     Row,
+    ScoreNetwork,
     apply_treatment,
     flip_weakest,
     pair_loss,

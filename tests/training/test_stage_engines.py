@@ -12,25 +12,26 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.experiment.artifact_keys import ArtifactKeys
-from rlhf_lab.experiment.build_stage import engine_key, stage_engine
+from rlhf_lab.experiment.artifact_keys import ArtifactKeys, engine_key
+from rlhf_lab.experiment.build_stage import stage_engine
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.run_products import settings_hash
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from
-from rlhf_lab.models.without_weights import with_parameters, without_weights
+from rlhf_lab.models.weights import meta_model, with_parameters
 from rlhf_lab.rewards.model import last_token_scores
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
+from rlhf_lab.training.stages.options import RewardModelOptions
 from rlhf_lab.training.stages.scored_rows import (
     PairwiseLoss,
+    Row,
     ScoreNetwork,
     engine_scores,
     pair_batch,
+    pair_loss,
 )
-from rlhf_lab.training.stages.strength import Row, pair_loss
 from rlhf_lab.training.stages.supervised import fit
 from tests.conftest import MakeConfig
 from tests.support.engine_cases import policy
@@ -161,7 +162,7 @@ def test_a_key_names_the_kind_of_gpu(
 
 def test_a_shape_keeps_ties_and_buffers_and_is_filled_again() -> None:
     model = policy()
-    shape = without_weights(model)
+    shape = meta_model(model)
     assert {parameter.device.type for parameter in shape.parameters()} == {"meta"}
     assert {buffer.device.type for buffer in shape.buffers()} == {"cpu"}
     full = with_parameters(shape, dict(model.named_parameters()))

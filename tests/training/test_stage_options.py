@@ -11,18 +11,17 @@ from torch.optim.lr_scheduler import LRScheduler
 from rlhf_lab.experiment.artifact_keys import ArtifactKeys
 from rlhf_lab.experiment.build_prompts import build_prompts
 from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import plain, typed
+from rlhf_lab.experiment.config import plain
+from rlhf_lab.experiment.groups import option_files
 from rlhf_lab.experiment.make_models import sft_prompts
 from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.experiment.registry import option_files
+from rlhf_lab.experiment.typed import typed
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.chat import answer_tokens
 from rlhf_lab.tasks.references import reference_form
 from rlhf_lab.training.optim import Optim
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
-from rlhf_lab.training.stages.sft import StageReferences
-from rlhf_lab.training.stages.sft_options import SFTOptions
-from rlhf_lab.training.stages.supervised_options import StageSchedule
+from rlhf_lab.training.stages.options import RewardModelOptions, SFTOptions, StageSchedule
+from rlhf_lab.training.stages.supervised import StageReferences
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Split
 from tests.conftest import MakeConfig

@@ -20,14 +20,14 @@ from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_output
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.references import reference_groups
 from rlhf_lab.training.stages.cache import cached
 from rlhf_lab.training.stages.labels import LabelOptions, Noise, prefers_first, write_labels
-from rlhf_lab.training.stages.sft import counted
-from rlhf_lab.training.stages.sft_options import LossOn
+from rlhf_lab.training.stages.options import LossOn
+from rlhf_lab.training.stages.supervised import counted
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group, Split

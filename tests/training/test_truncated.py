@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from rlhf_lab.algos.advantages import Deviation
-from rlhf_lab.algos.best_of_n import BestOfN
 from rlhf_lab.algos.grpo import GRPO
-from rlhf_lab.algos.online_dpo import OnlineDPO
+from rlhf_lab.algos.pairs import BestOfN, OnlineDPO
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.checks_algorithm import check_truncated
-from rlhf_lab.experiment.registry import classes
+from rlhf_lab.experiment.own_parts import classes
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
-from rlhf_lab.training.truncated import credit_among_ended, without_truncated
+from rlhf_lab.training.round_credit import credit_among_ended, without_truncated
 from rlhf_lab.types.data import Objective
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rlhf_lab.training.engines.versions import copied, settle
+from rlhf_lab.training.engines.engine import copied, settle
 from tests.conftest import MakeConfig
 from tests.support.in_memory import result_of
 

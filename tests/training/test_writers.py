@@ -12,8 +12,7 @@ from torch import Tensor
 
 from rlhf_lab.experiment.checks import check
 from rlhf_lab.models.batching import collate
-from rlhf_lab.training.round_rows import count_tokens
-from rlhf_lab.training.writers import read_by_writers
+from rlhf_lab.training.batch_builder import count_tokens, under_generating_versions
 from rlhf_lab.types.data import Batch, Weights
 from rlhf_lab.types.errors import StopRequested, UserError
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample
@@ -56,7 +55,7 @@ def test_each_token_is_read_by_its_own_writer_and_no_row_by_another() -> None:
     def weights_of(version: int) -> Weights:
         return Weights(version, {})
 
-    logp_BT, tokens = read_by_writers(engine.logp, weights_of, groups, batch, known)
+    logp_BT, tokens = under_generating_versions(engine.logp, weights_of, groups, batch, known)
     assert logp_BT.tolist() == [[-2, -2, -2, 0], [-1, -1, -2, -3.5], [-3.5, 0, 0, 0]]
     assert engine.read == [(1, 1), (2, 2)]
     first, second = (count_tokens(batch.rows(torch.tensor([row]))) for row in (0, 1))

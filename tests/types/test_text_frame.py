@@ -16,7 +16,7 @@ from rlhf_lab.experiment.build_prompts import prompt_reader
 from rlhf_lab.experiment.data_examples import frame_lines
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer
 from rlhf_lab.models.loading import load_tokenizer_of
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.sampling import GenerationSettings, saved_generation
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.model import as_text, steps_as_text
@@ -31,8 +31,8 @@ from rlhf_lab.tasks.no_robots import NoRobots
 from rlhf_lab.tasks.own_prompts import OwnPrompts
 from rlhf_lab.tasks.pairs import with_tokens
 from rlhf_lab.tasks.references import LongReferences, ReferenceForm, reference_sample
-from rlhf_lab.training.stages.sft import StageReferences
-from rlhf_lab.training.stages.sft_options import SFTOptions
+from rlhf_lab.training.stages.options import SFTOptions
+from rlhf_lab.training.stages.supervised import StageReferences
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import uniforms

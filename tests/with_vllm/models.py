@@ -15,8 +15,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.options import VLLMSampling, VLLMServerSampling
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Prompt

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.rollout.generators.vllm import names
+from rlhf_lab.rollout.generators.options import Lengths
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
-from rlhf_lab.rollout.generators.vllm.make import Lengths, vllm_generator
+from rlhf_lab.rollout.generators.vllm.http import RUN_ID
+from rlhf_lab.rollout.generators.vllm.make import vllm_generator
 from rlhf_lab.rollout.generators.vllm.options import Prove
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.samples import Group, Sample
@@ -40,7 +41,7 @@ SETTINGS: dict[str, Any] = {
 def generator(request: pytest.FixtureRequest) -> Iterator[VLLMGenerator]:
     with pytest.MonkeyPatch.context() as patch:
         # A server of a job: its model and its versions have the job's name.
-        patch.setenv(names.RUN_ID, "job7")
+        patch.setenv(RUN_ID, "job7")
         made = vllm_generator(request.param(**SETTINGS), tokenizer(), model, LENGTHS, seed=17)
         yield made
         made.close()
@@ -133,14 +134,14 @@ def test_each_token_has_the_version_that_wrote_it(generator: VLLMGenerator) -> N
     assert not torch.allclose(alone, torch.tensor(mixed.logps), atol=1e-3)
 
 
-def test_chunks_that_are_announced_are_drawn_together_and_have_the_same_samples(
+def test_chunks_that_are_prefetched_are_drawn_together_and_have_the_same_samples(
     generator: VLLMGenerator,
 ) -> None:
     weights = version(model(), 5)
     chunks = [chunk(PROMPTS[:3], 2), chunk(PROMPTS[3:], 2), chunk(PROMPTS[1:4], 2)]
     alone = [generator.generate(weights, one) for one in chunks]
     for one in chunks[1:]:
-        generator.announce(weights, one)
+        generator.prefetch(weights, one)
     together = [generator.generate(weights, chunks[0])]
     assert len(generator._open) == 2
     together += [generator.generate(weights, one) for one in chunks[1:]]

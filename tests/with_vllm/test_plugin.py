@@ -46,7 +46,7 @@ def test_both_loaders_of_vllm_accept_the_processor(is_name: bool) -> None:
     from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs
 
     from rlhf_lab.rollout.generators.vllm.plugin import GreedyTemperature
-    from rlhf_lab.rollout.generators.vllm.server_checks import PROCESSOR
+    from rlhf_lab.rollout.generators.vllm.servers import PROCESSOR
 
     named = PROCESSOR if is_name else GreedyTemperature
     assert _load_v2_logitsprocs([named]) == [GreedyTemperature]
@@ -76,15 +76,16 @@ def test_a_server_of_no_run_has_no_tokenizer_to_load_and_the_jobs_name(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its folder holds a config alone; of Llama no tokenizer can be made from that."""
-    from rlhf_lab.rollout.generators.vllm import names
-    from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings
+    from rlhf_lab.rollout.generators.options import Lengths
+    from rlhf_lab.rollout.generators.vllm.http import RUN_ID
+    from rlhf_lab.rollout.generators.vllm.make import engine_settings
+    from rlhf_lab.rollout.generators.vllm.options import VLLMServerSampling
     from rlhf_lab.rollout.generators.vllm.own_server import lone_server
     from rlhf_lab.rollout.generators.vllm.serve import ALONE
-    from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
     from rlhf_lab.rollout.ports import free_port
     from tests.with_vllm.models import policy
 
-    monkeypatch.setenv(names.RUN_ID, "job7")
+    monkeypatch.setenv(RUN_ID, "job7")
     options = VLLMServerSampling(port=free_port(), data_parallel_size=4)
     model = policy(kind, is_tied=True)
     settings = engine_settings(options, model, Lengths(prompt=40, response=16))

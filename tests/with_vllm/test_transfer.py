@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.rollout.generators.vllm.server_options import Sync, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.options import Sync, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.transfer import Fleet, as_json, ipc_info, nccl_info
 from rlhf_lab.types.data import Weights
 

@@ -11,9 +11,10 @@ import torch
 
 from rlhf_lab.rollout.generators.episode_options import EpisodeOptions
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
-from rlhf_lab.rollout.generators.vllm.make import Lengths, vllm_generator
+from rlhf_lab.rollout.generators.options import Lengths
+from rlhf_lab.rollout.generators.vllm.generator import VLLMTurns
+from rlhf_lab.rollout.generators.vllm.make import vllm_generator
 from rlhf_lab.rollout.generators.vllm.options import Prove
-from rlhf_lab.rollout.generators.vllm.turns import VLLMTurns
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Sample

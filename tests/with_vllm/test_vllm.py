@@ -15,18 +15,16 @@ from typing import Any
 import pytest
 import torch
 
+from rlhf_lab.rollout.generators.options import Lengths
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.make import (
-    Lengths,
-    backend_of,
     engine_settings,
     local_engine,
     vllm_generator,
 )
-from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
+from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.proof import Proof
 from rlhf_lab.rollout.generators.vllm.requests import Drawing, EngineFailure, Request
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.weights import shape_of
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -196,12 +194,12 @@ def test_a_server_on_loopback_draws_the_same_samples_and_knows_its_model() -> No
         url = generator.backend._servers._servers[0].url  # type: ignore[attr-defined]
         other = policy("gptneox", is_tied=True)
         with pytest.raises(EngineFailure, match="model_type=llama"):
-            backend_of(VLLMServerSampling(urls=[url]), other, LENGTHS)
+            VLLMServerSampling(urls=[url]).start_backend(other, LENGTHS)
         with pytest.raises(UserError, match="--max-model-len 99"):
-            backend_of(VLLMServerSampling(urls=[url]), model, Lengths(33, 66))
+            VLLMServerSampling(urls=[url]).start_backend(model, Lengths(33, 66))
         with pytest.raises(UserError, match=f"generator.port={url.rsplit(':', 1)[1]}"):
             port = int(url.rsplit(":", 1)[1])
-            backend_of(VLLMServerSampling(port=port), model, LENGTHS)
+            VLLMServerSampling(port=port).start_backend(model, LENGTHS)
         os.killpg(generator.backend.pid, signal.SIGKILL)  # type: ignore[attr-defined]
         with pytest.raises(EngineFailure, match="log"):
             generator.generate(version(model, 2), chunk(PROMPTS, 2))

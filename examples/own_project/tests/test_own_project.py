@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import importlib.metadata
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from own_project import PARTS
 from own_project.algorithm import LowBaseline
+from own_project.engine import ValueClippedBackend
+from own_project.generator import Antithetic
 from own_project.reward import places
 from own_project.task import Sorting
 
 from rlhf_lab.algos.declared import seen_by_algorithm
 from rlhf_lab.experiment.own_parts import own_class
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
-from rlhf_lab.types.data import PolicyOutput
+from rlhf_lab.rollout.generators.options import Lengths
+from rlhf_lab.training.engines.single import SingleBackend
+from rlhf_lab.types.data import PolicyOutput, Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Prompt, Sample, Split
 
 PART_NAMES = [(group, name) for group, parts in PARTS.items() for name in parts]
@@ -84,3 +92,45 @@ def test_a_limit_that_no_answer_fits_is_refused() -> None:
 def test_the_reward_is_the_share_of_right_places(text: str, finished: bool, score: float) -> None:
     example = Example("one", "4321=", "1234", {"answer": "1234"})
     assert places(-1.0, example, text, finished) == score
+
+
+class Model(torch.nn.Module):
+    """The probabilities 0.5, 0.3 and 0.2 for the tokens from 0 to 2, whatever was read."""
+
+    dtype, device = torch.float32, torch.device("cpu")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logit_V = torch.nn.Parameter(torch.tensor([0.5, 0.3, 0.2]).log())
+
+    def forward(self, token_BT: torch.Tensor) -> Any:
+        return SimpleNamespace(logits=self.logit_V.expand(*token_BT.shape, -1))
+
+
+def test_two_samples_of_a_prompt_have_opposite_numbers() -> None:
+    """0.1, 0.4, 0.6 lead to the tokens 0, 0 and 1; 0.9, 0.6, 0.4 to 2, which ends a sample."""
+    model = Model()
+    tokenizer = SimpleNamespace(eos_token_id=2, decode=lambda tokens, **_: str(tokens))
+    context: Any = SimpleNamespace(
+        policy=lambda: model,
+        tokenizer=tokenizer,
+        lengths=Lengths(prompt=1, response=3),
+        uniforms=lambda *_: np.array([0.1, 0.4, 0.6]),
+    )
+    options = Antithetic(temperature=1.0, device="cpu", dtype="float32")
+    weights = Weights(3, dict(model.named_parameters()))
+    chunk = Chunk(0, 0, (Prompt(0, (1,), Example("one", "1", "2")),), group_size=2)
+    ((first, second),) = (g.samples for g in options.build(context).generate(weights, chunk))
+    assert (first.tokens, first.finish, first.version) == ((0, 0, 1), Finish.length, 3)
+    assert (second.tokens, second.finish, second.version) == ((2,), Finish.eos, 3)
+    assert np.exp(first.logps) == pytest.approx([0.5, 0.5, 0.3])
+
+
+def test_gradients_are_clipped_before_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = torch.nn.Linear(2, 1, bias=False)
+    network.weight.grad = torch.tensor([[3.0, -0.1]])
+    backend = object.__new__(ValueClippedBackend)
+    backend.networks, backend.largest = cast(Any, network), 0.5
+    monkeypatch.setattr(SingleBackend, "step", lambda *_: {})
+    backend.step(0.1)
+    assert torch.equal(network.weight.grad, torch.tensor([[0.5, -0.1]]))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rlhf_lab.algos.actor_critic import ActorCritic
 from rlhf_lab.algos.common import ratio_to_proximal
+from rlhf_lab.algos.ppo import ActorCritic
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import Batch, LossOutput, PolicyOutput
 

@@ -34,15 +34,16 @@ from rlhf_lab.experiment.checks import (
     require_readable_splits,
     require_working_parts,
 )
-from rlhf_lab.experiment.config import Config, changed_keys, plain, typed
+from rlhf_lab.experiment.config import Config, changed_keys, plain
 from rlhf_lab.experiment.config_schema import register
 from rlhf_lab.experiment.derived import precision
+from rlhf_lab.experiment.groups import conf_folder
 from rlhf_lab.experiment.own_code import plugins_of
 from rlhf_lab.experiment.plugins import activate_for
-from rlhf_lab.experiment.registry import conf_folder
 from rlhf_lab.experiment.renamed_files import read_earlier_names
 from rlhf_lab.experiment.suggestions import no_flags, require_names, require_overlays
-from rlhf_lab.models.determinism import deterministic
+from rlhf_lab.experiment.typed import typed
+from rlhf_lab.models.devices import deterministic
 from rlhf_lab.runs.foreign import no_quiet_end
 from rlhf_lab.runs.renames import present_overrides
 from rlhf_lab.runs.summaries import after_run, print_next
@@ -167,7 +168,7 @@ def start_run(
         from rlhf_lab.experiment.empty_updates import last_line
         from rlhf_lab.experiment.fork_past import fork_of
         from rlhf_lab.experiment.planning.forecast import few_prompts, require_room
-        from rlhf_lab.models.gguf import require_weights
+        from rlhf_lab.models.causal_lm import require_weights
         from rlhf_lab.training.engines.broadcast_engine import STOP
         from rlhf_lab.training.engines.distributed import main_rank
 

@@ -57,7 +57,7 @@ def config_before(cfg: DictConfig) -> Config | None:
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
-    from rlhf_lab.experiment.config import typed
+    from rlhf_lab.experiment.typed import typed
 
     folder = Path(cfg.output.dir)
     if recorded_config(folder).get("task") == OmegaConf.to_container(cfg.task, resolve=True):
@@ -138,7 +138,7 @@ def show_implicit_reward(options: argparse.Namespace, console: Console) -> int:
     overrides = overrides_again(options.run, [])
     from rlhf_lab.cli.compose import compose
     from rlhf_lab.experiment import implicit_reward
-    from rlhf_lab.experiment.config import typed
+    from rlhf_lab.experiment.typed import typed
 
     def write(cfg: DictConfig) -> None:
         found = implicit_reward.compare(typed(cfg), options.run, console)

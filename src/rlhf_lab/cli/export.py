@@ -59,9 +59,9 @@ def export_run(options: argparse.Namespace, console: Console) -> int:
         raise UserError("--private and --dry-run are options of --push OWNER/NAME")
     overrides = overrides_again(run, [])
     from rlhf_lab.cli.compose import compose
-    from rlhf_lab.experiment.config import typed
     from rlhf_lab.experiment.export import export, push
     from rlhf_lab.experiment.publish import Target
+    from rlhf_lab.experiment.typed import typed
 
     def write(cfg: DictConfig) -> None:
         if options.push:
@@ -114,8 +114,8 @@ def chat(options: argparse.Namespace, console: Console) -> int:
         raise UserError(f"{len(folders)} folders are named: {CHAT.line}")
     (run,) = folders
     from rlhf_lab.cli.compose import compose
-    from rlhf_lab.experiment.config import typed
     from rlhf_lab.experiment.talk import talk
+    from rlhf_lab.experiment.typed import typed
 
     def answer(cfg: DictConfig) -> None:
         how = (options.temperature, options.tokens)

@@ -127,7 +127,7 @@ def with_engine(overrides: Sequence[str], num_trainers: int) -> list[str]:
     if num_trainers == 1 or any(word.startswith("engine=") for word in overrides):
         return list(overrides)
     from rlhf_lab.cli.compose import compose
-    from rlhf_lab.experiment.config import typed
+    from rlhf_lab.experiment.typed import typed
 
     found: list[str] = []
 
@@ -144,7 +144,7 @@ def require_startable(overrides: Sequence[str], num_trainers: int, here: bool) -
     from rlhf_lab.cli.compose import checked, compose
     from rlhf_lab.experiment.checks import check
     from rlhf_lab.experiment.checks_devices import check_trainers
-    from rlhf_lab.experiment.config import typed
+    from rlhf_lab.experiment.typed import typed
 
     def job(cfg: DictConfig) -> None:
         if here:

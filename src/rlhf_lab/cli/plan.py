@@ -103,7 +103,7 @@ def with_config(overrides: Sequence[str], act: Callable[[Config], None]) -> None
     """Act on the config of these overrides. What a machine must have to run it is not required."""
     from rlhf_lab.cli.compose import compose
     from rlhf_lab.experiment.checks import check
-    from rlhf_lab.experiment.config import typed
+    from rlhf_lab.experiment.typed import typed
 
     def job(cfg: object) -> None:
         config = typed(cfg)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rlhf_lab.experiment.config import Config
     from rlhf_lab.experiment.policy_loader import PolicyLoader
     from rlhf_lab.experiment.prepare import Artifact
-    from rlhf_lab.training.stages.calibration import Bin
+    from rlhf_lab.training.stages.reward_model import Bin
 
 
 def make_stages(config: Config, console: Console, loader: PolicyLoader | None = None) -> None:
@@ -100,7 +100,7 @@ def judges_pairs(cfg: DictConfig) -> bool:
 def train_reward_models(config: Config, console: Console) -> None:
     """Train what config.reward_model describes, and show how well it is calibrated."""
     from rlhf_lab.experiment.prepare import Artifacts
-    from rlhf_lab.training.stages.calibration import read_calibration
+    from rlhf_lab.training.stages.reward_model import read_calibration
 
     artifacts = Artifacts(config, console)
     if config.reward_model.steps:
@@ -132,8 +132,8 @@ def show_calibration(console: Console, bins: Sequence[Bin]) -> None:
 
 def data(cfg: DictConfig) -> None:
     from rlhf_lab.experiment.checks import check_data
-    from rlhf_lab.experiment.config import typed
     from rlhf_lab.experiment.data_report import inspect
+    from rlhf_lab.experiment.typed import typed
 
     config = typed(cfg)
     check_data(config)

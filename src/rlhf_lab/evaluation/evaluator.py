@@ -31,7 +31,7 @@ from rlhf_lab.tasks.environment import episode_metrics, transcript
 from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Generator, Spreading
+from rlhf_lab.types.protocols import Generator
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Finish, Group, Prompt, Sample
@@ -46,9 +46,7 @@ def generate_samples(
         Chunk(0, start, tuple(prompts[start : start + size]), group_size=num)
         for start in range(0, len(prompts), size)
     ]
-    if isinstance(generator, Spreading):
-        return generator.generate_all(weights, chunks)
-    return [group for chunk in chunks for group in generator.generate(weights, chunk)]
+    return generator.generate_all(weights, chunks)
 
 
 def first_samples(groups: Sequence[Group]) -> list[Group]:
@@ -102,7 +100,7 @@ class Evaluator:
 
     judged: generates the samples that are judged; sampled: those at the run's temperature, for KL
     (the same object if the temperatures are equal). reference: the SFT model. gold: the judge,
-    which scores or compares; None if nobody judges. references: empty for a task that has none.
+    which scores or compares; None without a judge. references: empty for a task that has none.
     is_verified: gold is 1 for right and 0 for wrong. answering: finds the answers that maj@k votes
     on. has_policy_logps: the log-probs of `sampled` are the policy's up to rounding in float32, so
     that the policy need not read its samples again. why_no_win_rate: '' if there is one.
@@ -203,7 +201,12 @@ class Evaluator:
                 f"the judge could judge none of {len(firsts)} prompts{text}: see to it that it "
                 "answers (judge=...), then run `rlhf-lab evaluate RUN`"
             )
-        longer = [self._length_difference(firsts, i) for _, i in known if self.references]
+        # Tokens by which samples are longer than their references.
+        longer = [
+            len(firsts[i].samples[0].tokens) - len(self.references[i].samples[0].tokens)
+            for _, i in known
+            if self.references
+        ]
         return win_metrics([row for row, _ in known], longer) | counts
 
     def _proxy(self, firsts: Sequence[Group], judged: Sequence[Judged | None]) -> Metrics:
@@ -228,11 +231,6 @@ class Evaluator:
             metrics["proxy/reference_mean"] = mean([scored.reference for scored in proxy])
             metrics |= gap_metrics(gold, proxy, [row.win or 0.0 for row, _ in both])
         return metrics
-
-    def _length_difference(self, firsts: Sequence[Group], index: int) -> int:
-        """Tokens by which a prompt's sample is longer than its reference."""
-        sample, reference = firsts[index].samples[0], self.references[index].samples[0]
-        return len(sample.tokens) - len(reference.tokens)
 
     def _distance(
         self, weights: Weights, prompts: Sequence[Prompt], firsts: list[Group]

@@ -100,7 +100,7 @@ def win_metrics(judged: Sequence[Judged], length_differences: Sequence[int]) -> 
     return metrics
 
 
-# Keeps the slope finite where length alone tells wins from losses.
+# Keeps the slope finite where length alone separates wins from losses.
 RIDGE = 0.01
 MAX_STEPS = 100
 MAX_HALVINGS = 30
@@ -187,7 +187,6 @@ def solved_metrics(
 def vote_metrics(
     groups: Sequence[Group], right: Sequence[Sequence[bool]], ks: Sequence[int], task: Task
 ) -> Metrics:
-    """maj@k over the prompts."""
     metrics: Metrics = {}
     kinds_of_groups = [kinds_of(group, task) for group in groups]
     for k in ks:

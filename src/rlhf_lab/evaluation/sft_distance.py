@@ -11,7 +11,7 @@ from torch import Tensor
 from rlhf_lab.algos.off_policy import k3_terms
 from rlhf_lab.models.batching import to_device
 from rlhf_lab.models.devices import device_of
-from rlhf_lab.models.last_columns import last_column_stack, response_logps
+from rlhf_lab.models.last_token_forward import last_column_stack, response_logps
 from rlhf_lab.models.microbatches import split
 from rlhf_lab.types.data import Batch, Metrics
 

@@ -10,23 +10,24 @@ from typing import Any
 import torch
 
 from rlhf_lab.experiment.build import transformers_sampling
-from rlhf_lab.experiment.build_stage import engine_key, stage_device
+from rlhf_lab.experiment.build_stage import is_alone, stage_device, stage_engine
 from rlhf_lab.experiment.code_digest import code_digest
 from rlhf_lab.experiment.config import Config, changed
 from rlhf_lab.experiment.derived import has_references, pair_columns
 from rlhf_lab.experiment.own_code import digests
-from rlhf_lab.experiment.run_products import ON_DEVICE
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.experiment.run_products import BY_ENGINE, ON_DEVICE
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.tasks.pair_sources import GivenPairs, digest_of, given_pairs
 from rlhf_lab.tasks.pairs import PairColumns
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
-from rlhf_lab.training.stages.sft_options import SFTOptions
+from rlhf_lab.training.engines.ranks import world_size
+from rlhf_lab.training.stages.options import RewardModelOptions, SFTOptions
 from rlhf_lab.training.stages.step_labels import step_rows
 
 Key = dict[str, Any]
+# Options of an engine that change no bits of what it trains, or that stages do not have.
+NOT_OF_STAGES = ("device", "gradient_checkpointing", "share_prompts", "threads", "micro_rows")
 Model = ScratchModel | PretrainedModel
 
 
@@ -127,6 +128,16 @@ class ArtifactKeys:
             key["deterministic"] = True
         own = digests([("task", config.task), *judges])
         return key | device_key(config) | settings | ({"own_code": own} if own else {})
+
+
+def engine_key(config: Config, stage: SFTOptions | RewardModelOptions) -> dict[str, Any]:
+    """What of the engine decides a stage's bits, for its key; nothing for whole steps on a CPU."""
+    if is_alone(config, stage.micro_rows):
+        return {}
+    engine = stage_engine(config, stage).options
+    kept = {k: v for k, v in changed(engine).items() if k not in NOT_OF_STAGES}
+    code = {"own_code": own} if (own := digests([("engine", engine)])) else {}
+    return {BY_ENGINE: kept | code | {"micro_rows": engine.micro_rows, "processes": world_size()}}
 
 
 def device_key(config: Config) -> Key:

@@ -30,9 +30,8 @@ from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rewards.options import RewardContext, build_scorer
 from rlhf_lab.rollout.generators.episodes import EpisodeGenerator, Turns
-from rlhf_lab.rollout.generators.hf import HFGenerator
-from rlhf_lab.rollout.generators.hf_turns import HFTurns
-from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
+from rlhf_lab.rollout.generators.hf import HFGenerator, HFTurns
+from rlhf_lab.rollout.generators.options import GeneratorOptions, HFSampling
 from rlhf_lab.tasks.references import reference_form, reference_groups
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.reward import Reward
@@ -46,7 +45,7 @@ ROLLOUT = "rollout"
 def transformers_sampling(config: Config) -> HFSampling:
     """The options that every generator shares with generator=hf, by which labels and evaluation
     are sampled, with weights as they are trained."""
-    names = [f.name for f in fields(HFSampling) if f.name not in ("name", "round_weights")]
+    names = [f.name for f in fields(GeneratorOptions) if f.name not in ("name", "round_weights")]
     return HFSampling(**{name: getattr(sampling_of(config), name) for name in names})
 
 
@@ -57,11 +56,10 @@ def build_generator(
     purpose: str,
     temperature: float = 0.0,
     max_tokens: int = 0,
-    round_weights: RoundWeights = RoundWeights.none,
 ) -> HFGenerator:
     """A generator that owns the model; `purpose` keys its randomness. temperature, max_tokens: 0
     takes those of training."""
-    sampling = replace(transformers_sampling(config), round_weights=round_weights)
+    sampling = transformers_sampling(config)
     if temperature:
         sampling = replace(sampling, temperature=temperature)
     return HFGenerator(
@@ -74,11 +72,11 @@ def build_generator(
 
 
 def build_player(
-    config: Config, model: Any, tokenizer: Any, purpose: str, *how: Any, **options: Any
+    config: Config, model: Any, tokenizer: Any, purpose: str, *how: Any
 ) -> HFGenerator | EpisodeGenerator:
     """The generator of `build_generator`, as the writer of episodes where the task has an
     environment."""
-    generator = build_generator(config, model, tokenizer, purpose, *how, **options)
+    generator = build_generator(config, model, tokenizer, purpose, *how)
     return episodes_of(config, HFTurns(generator), tokenizer, purpose) or generator
 
 

@@ -13,26 +13,20 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import precision
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.adapters import with_adapters
-from rlhf_lab.models.causal_rows import stores_no_masks
 from rlhf_lab.models.devices import chosen
-from rlhf_lab.models.pretrained import PretrainedModel, torch_dtype
+from rlhf_lab.models.heads import ValueNetwork, value_model_from, value_model_like
+from rlhf_lab.models.options import PretrainedModel, torch_dtype
 from rlhf_lab.models.reward_model import load_reward_model
-from rlhf_lab.models.value_model import ValueNetwork, value_model_from, value_model_like
-from rlhf_lab.models.without_weights import without_weights
+from rlhf_lab.models.right_padded import stores_no_masks
+from rlhf_lab.models.weights import meta_model
 from rlhf_lab.rewards.model import reads_last_token
 from rlhf_lab.rewards.options import scorers
 from rlhf_lab.training.engines.broadcast_engine import DONE, BroadcastEngine
 from rlhf_lab.training.engines.distributed import Processes, current, together
 from rlhf_lab.training.engines.engine import TrainingEngine
-from rlhf_lab.training.engines.options import (
-    DeepSpeedOptions,
-    EngineOptions,
-    FSDPOptions,
-    Precision,
-)
-from rlhf_lab.training.engines.parameter_backend import ParameterBackend, ReferenceUse
+from rlhf_lab.training.engines.options import EngineContext, EngineOptions
+from rlhf_lab.training.engines.parameter_backend import ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
-from rlhf_lab.training.engines.single import SingleBackend
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import ValueModel
 from rlhf_lab.types.errors import UserError
@@ -62,7 +56,7 @@ class EngineJob:
         """The job for other ranks: without weights, and with the kernels of rank 0."""
         return replace(
             self,
-            networks=without_weights(self.networks),
+            networks=meta_model(self.networks),
             is_deterministic=torch.are_deterministic_algorithms_enabled(),
         )
 
@@ -73,27 +67,13 @@ class EngineJob:
         if options.gradient_checkpointing:
             # Not before they are sent: it leaves hooks that cannot be.
             self.networks.save_activations()
-        backend = self._backend(options, device, processes)
-        return TrainingEngine(backend, self.dtypes, options, processes, self.hidden_size)
-
-    def _backend(
-        self, options: EngineOptions, device: torch.device, processes: Processes
-    ) -> ParameterBackend:
-        """The engine's parameters; DeepSpeed is imported only where it is chosen."""
-        if isinstance(options, DeepSpeedOptions):
-            from rlhf_lab.training.engines.deepspeed import DeepSpeedBackend
-
-            return DeepSpeedBackend(self.networks, self.optim, options, device, processes, self.use)
-        if isinstance(options, FSDPOptions):
-            from rlhf_lab.training.engines.fsdp import FSDPBackend
-
-            return FSDPBackend(self.networks, self.optim, options, device, processes, self.use)
-        is_low = options.dtype is Precision.bfloat16
-        return SingleBackend(
-            *(self.networks, self.optim, device, self.use, is_low),
+        context = EngineContext(
+            *(self.networks, self.optim, device, processes, self.use),
             teacher=self.teacher,
             drawn_in=self.drawn_in,
         )
+        backend = options.build(context)
+        return TrainingEngine(backend, self.dtypes, options, processes, self.hidden_size)
 
     @contextmanager
     def led(self) -> Iterator[Engine]:

@@ -16,18 +16,18 @@ from rlhf_lab.experiment.derived import (
 )
 from rlhf_lab.rewards.data_rewards import PreferenceScorer
 from rlhf_lab.rewards.options import parts
-from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
+from rlhf_lab.rollout.generators.pairs import PairsGenerator
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.chat_turns import check_turns
 from rlhf_lab.tasks.examples import ChosenExamples, as_examples
 from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.tasks.pairs import PairColumns
-from rlhf_lab.tasks.prompt_memory import RememberedPrompts
 from rlhf_lab.tasks.prompts import (
     EveryPrompt,
     PromptSelection,
     PromptStream,
     Read,
+    RememberedPrompts,
     Render,
     WithOffline,
 )
@@ -61,9 +61,9 @@ def build_rollout_prompts(
 ) -> PromptStream | WithOffline:
     """The prompts of the rounds: the task's, those of the set of fixed pairs, every one of which
     is checked now, or a share of both. report: gets what was left out."""
-    if isinstance(config.generator, PairsSampling):
+    if not config.generator.draws_samples:
         stream = pair_prompts(config, pairs, tokenizer, "rollout", report)
-        scorer = PreferenceScorer(config.generator.scores)
+        scorer = PreferenceScorer(config.generator.pair_scores)
         for index in range(len(stream)):
             scorer.rewards(stream[index].example)
         return stream

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlhf_lab.experiment.build import ROLLOUT, build_player, build_reward, episodes_of
+from rlhf_lab.experiment.build import ROLLOUT, build_reward, episodes_of
 from rlhf_lab.experiment.build_prompts import build_rollout_prompts, build_selection
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import (
@@ -20,12 +20,13 @@ from rlhf_lab.experiment.derived import (
     observation_tokens,
     pairs_file,
     response_tokens,
+    sampling_of,
 )
 from rlhf_lab.experiment.generator_devices import generator_devices
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, policy_shape
-from rlhf_lab.models.determinism import turn_on
-from rlhf_lab.models.devices import chosen
+from rlhf_lab.models.devices import chosen, turn_on
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.rewards.data_rewards import PreferenceScorer
 from rlhf_lab.rewards.options import scoring_paths
 from rlhf_lab.rewards.shaping import shaped
@@ -34,24 +35,16 @@ from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_queue import ChunkQueue
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.executor import Executor, InlineExecutor
-from rlhf_lab.rollout.failures import FailurePolicy
-from rlhf_lab.rollout.generators.pairs import PairsGenerator, PairsSampling
-from rlhf_lab.rollout.generators.vllm.make import Lengths, engine_settings, vllm_generator
-from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
-from rlhf_lab.rollout.generators.vllm.own_server import Command, lone_server
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
-from rlhf_lab.rollout.generators.vllm.turns import VLLMTurns
+from rlhf_lab.rollout.generators.options import Ability, Command, GeneratorContext, Lengths
+from rlhf_lab.rollout.generators.pairs import PairsGenerator
 from rlhf_lab.rollout.group_queue import GroupQueue
-from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.rollout.mode import ExecutorKind, Mode
 from rlhf_lab.rollout.open_groups import RecyclingRule
-from rlhf_lab.rollout.pipeline import Pipeline
+from rlhf_lab.rollout.pipeline import Pipeline, RoundQueue
+from rlhf_lab.rollout.process import FailurePolicy
 from rlhf_lab.rollout.recorded_schedule import read_schedule
-from rlhf_lab.rollout.round_queue import RoundQueue
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.tasks.prompts import PromptSelection
-from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import Generator
 from rlhf_lab.types.randomness import stable_hash, uniforms
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import OFFLINE
@@ -63,60 +56,55 @@ def build_worker(config: Config, sources: Sources, policy: Any | None = None) ->
     policy: the model of version 0 where this process has it already; the worker copies it.
     """
     tokenizer = load_tokenizer(sources.policy, None)
-    form = config.task.chat_form
-    if isinstance(config.generator, PairsSampling):
-        pairs = PairsGenerator(tokenizer, response_tokens(config), form=form)
-        return RolloutWorker(pairs, PreferenceScorer(config.generator.scores), is_model=False)
-    threads = config.generator.threads
-    reward = build_reward("reward", config, tokenizer, sources.proxies, threads)
+    options = sampling_of(config)
+    context = generator_context(config, sources.policy, tokenizer, policy)
+    generator = options.build(context)
+    if not options.draws_samples:
+        return RolloutWorker(generator, PreferenceScorer(options.pair_scores), is_model=False)
+    if Ability.turns in options.abilities:
+        turns = options.build_turns(generator)
+        generator = episodes_of(config, turns, tokenizer, ROLLOUT) or generator
+    reward = build_reward("reward", config, tokenizer, sources.proxies, options.threads)
     offline = None
     if config.run.offline_share:
         key = pairs_file(config)[1]
-        offline = PairsGenerator(tokenizer, response_tokens(config), key, OFFLINE, form)
+        length = context.lengths.response
+        offline = PairsGenerator(tokenizer, length, key, OFFLINE, context.form)
     return RolloutWorker(
-        rollout_generator(config, sources, tokenizer, policy),
-        shaped(reward, config.shaping, response_tokens(config)),
+        generator,
+        shaped(reward, config.shaping, context.lengths.response),
         is_model=bool(scoring_paths(config.reward, sources.proxies)),
         offline=offline,
     )
 
 
-def rollout_generator(
-    config: Config, sources: Sources, tokenizer: Any, policy: Any | None
-) -> Generator:
-    """The generator that the config names, with a model of its own."""
-    if isinstance(config.generator, VLLMSampling):
-        seed = stable_hash(config.seed, ROLLOUT)
-        shape = functools.partial(policy_shape, sources.policy, None)
-        cache = Path(config.output.cache)
-        vllm = vllm_generator(config.generator, tokenizer, shape, lengths(config), seed, cache)
-        return episodes_of(config, VLLMTurns(vllm), tokenizer, ROLLOUT) or vllm
-    if policy is not None:
-        own = copy.deepcopy(policy)
-    else:
-        own = load_policy(sources.policy, None, config.seed)[0]
-    rounding = config.generator.round_weights
-    return build_player(config, own, tokenizer, ROLLOUT, round_weights=rounding)
+def generator_context(
+    config: Config,
+    model: ScratchModel | PretrainedModel,
+    tokenizer: Any,
+    policy: Any | None = None,
+) -> GeneratorContext:
+    """What the config's generator is built from. policy: the model where it is loaded already."""
+
+    def own() -> Any:
+        return load_policy(model, None, config.seed)[0] if policy is None else copy.deepcopy(policy)
+
+    return GeneratorContext(
+        tokenizer,
+        own,
+        functools.partial(policy_shape, model, tokenizer),
+        Lengths(config.task.max_prompt_tokens, response_tokens(config), observation_tokens(config)),
+        stable_hash(config.seed, ROLLOUT),
+        config.task.chat_form,
+        Path(config.output.cache),
+    )
 
 
 def build_server(config: Config) -> Command:
-    """The command of a vLLM server for runs like this one. Raises UserError where options of it
-    are missing."""
-    part = config.generator
-    if not isinstance(part, VLLMServerSampling) or part.urls or not part.port:
-        raise UserError(
-            f"generator={part.name}: a server listens at one port of this machine; pass "
-            "generator=vllm_server generator.port=8100 and no generator.urls"
-        )
-    shape = policy_shape(config.model, config.task.tokenizer())
-    settings = engine_settings(part, shape, lengths(config))
-    return lone_server(part, shape, settings, Path(config.output.cache))
-
-
-def lengths(config: Config) -> Lengths:
-    """The longest texts that vLLM must take."""
-    prompt, observed = config.task.max_prompt_tokens, observation_tokens(config)
-    return Lengths(prompt, response_tokens(config), observed)
+    """The command of a server for runs like this one. Raises UserError where the generator has
+    none, or options of it are missing."""
+    tokenizer = config.task.tokenizer()
+    return config.generator.server_command(generator_context(config, config.model, tokenizer))
 
 
 def build_executor(

@@ -1,30 +1,22 @@
-"""The engine by which a stage trains its model, and what of it decides the stage's bits."""
+"""The engine by which a stage trains its model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from rlhf_lab.experiment.build_engine import EngineJob
-from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.run_products import BY_ENGINE
+from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.options import EngineOptions, SingleEngineOptions
 from rlhf_lab.training.engines.parameter_backend import ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
-from rlhf_lab.training.engines.ranks import world_size
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
-from rlhf_lab.training.stages.sft_options import SFTOptions
-from rlhf_lab.training.stages.supervised_options import SupervisedOptions
+from rlhf_lab.training.stages.options import RewardModelOptions, SFTOptions, SupervisedOptions
 from rlhf_lab.types.protocols import Engine
-
-# Options of an engine that change no bits of what it trains, or that stages do not have.
-NOT_OF_STAGES = ("device", "gradient_checkpointing", "share_prompts", "threads", "micro_rows")
 
 
 @dataclass(frozen=True)
@@ -86,12 +78,3 @@ def is_alone(config: Config, micro_rows: int) -> bool:
 def stage_device(config: Config) -> torch.device:
     """Where a stage trains."""
     return chosen(config.engine.device, "engine.device")
-
-
-def engine_key(config: Config, stage: SFTOptions | RewardModelOptions) -> dict[str, Any]:
-    """What of the engine decides a stage's bits, for its key; nothing for whole steps on a CPU."""
-    if is_alone(config, stage.micro_rows):
-        return {}
-    engine = stage_engine(config, stage).options
-    kept = {k: v for k, v in plain(engine).items() if k not in NOT_OF_STAGES}
-    return {BY_ENGINE: kept | {"micro_rows": engine.micro_rows, "processes": world_size()}}

@@ -8,7 +8,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import sequence_tokens
 from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.types.errors import UserError
 
 KEY = "algo.teacher"

@@ -52,7 +52,7 @@ from rlhf_lab.experiment.checks_rewards import check_rules, check_shaping, unkno
 from rlhf_lab.experiment.checks_teacher import check_teacher
 from rlhf_lab.experiment.config import Config, plain
 from rlhf_lab.experiment.derived import pair_columns, pairs_file, trains_proxy
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.rewards.options import NoJudge, named_parts, parts
 from rlhf_lab.runs.jsonl import leaves
 from rlhf_lab.runs.secrets import secret_in

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import is_verified
 from rlhf_lab.rewards.options import parts
+from rlhf_lab.rollout.generators.options import Ability
 from rlhf_lab.types.data import Objective, ValueModel
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.run_options import ReturnScaling
@@ -72,7 +73,7 @@ def check_value_rounds(config: Config) -> None:
             f"algo.value_rounds={rounds}: the run has {config.run.num_rounds} rounds, so the "
             "policy would never learn; lower it or raise run.updates"
         )
-    if config.engine.name != "single":
+    if config.engine.shares_work:
         raise UserError(
             f"algo.value_rounds={rounds} with engine={config.engine.name}: its processes exchange "
             "gradients of all weights, and AdamW moves a weight on after a gradient of zero; pass "
@@ -93,10 +94,10 @@ def check_gradient_cosine(config: Config) -> None:
             f"optim.max_gradient_cosine={config.optim.max_gradient_cosine}: the last gradient is "
             "kept only with optim.gradient_cosine=true; pass that too"
         )
-    if config.optim.gradient_cosine and config.engine.name == "deepspeed":
+    if config.optim.gradient_cosine and not config.engine.measures_cosine:
         raise UserError(
-            "optim.gradient_cosine=true with engine=deepspeed: DeepSpeed reduces and frees "
-            "gradients within its step; pass engine=single or fsdp, or optim.gradient_cosine=false"
+            f"optim.gradient_cosine=true with engine={config.engine.name}: its step does not show "
+            "the gradients; pass engine=single or fsdp, or optim.gradient_cosine=false"
         )
 
 
@@ -104,7 +105,7 @@ def check_ratio_gradients(config: Config) -> None:
     """The gradient of a single response must be whole in one process."""
     if not config.algo.needs.ratio_gradients:
         return
-    if config.engine.name != "single":
+    if config.engine.shares_work:
         raise UserError(
             f"algo={config.algo.name} with engine={config.engine.name}: it reads the norm of each "
             "response's gradient, which is spread over processes there; pass engine=single, or "
@@ -162,12 +163,12 @@ def check_rounds(config: Config) -> None:
             f"checkpoint.pause_round={config.checkpoint.pause_round}: the run has {rounds} rounds; "
             f"choose 1 to {rounds - 1}, or 0 for none"
         )
-    if mode.segment_tokens and not generator.draws_samples:
-        raise UserError(
-            f"mode.segment_tokens={mode.segment_tokens} with generator="
-            f"{generator.name}: it cannot continue a sample that is begun; pass "
-            "generator=hf, or mode.segment_tokens=0"
-        )
+    for key in ("segment_tokens", "segment_turns"):
+        if value := getattr(mode, key):
+            remedy = f"pass generator=hf, or mode.{key}=0"
+            generator.require(Ability.segments, f"mode.{key}={value}", remedy)
+    if config.algo.needs.greedy:
+        generator.require(Ability.greedy, f"algo={config.algo.name}")
     if mode.num_generators > 1 and generator.address:
         raise UserError(
             f"mode.num_generators={mode.num_generators} with {generator.address}: generators would "

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rollout.cluster.options import ClusterOptions
-from rlhf_lab.rollout.mode_choices import WhenStale
+from rlhf_lab.rollout.mode import WhenStale
 from rlhf_lab.types.errors import UserError, refuse_first_of
 
 

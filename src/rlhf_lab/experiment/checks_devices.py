@@ -9,11 +9,10 @@ from typing import Any
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import num_devices
 from rlhf_lab.experiment.generator_devices import generator_devices
-from rlhf_lab.models.determinism import FIXED_WORKSPACES, WORKSPACE
-from rlhf_lab.models.devices import CACHE_BYTES, chosen
+from rlhf_lab.models.devices import CACHE_BYTES, FIXED_WORKSPACES, WORKSPACE, chosen
 from rlhf_lab.rewards.fields import AUTO
 from rlhf_lab.rewards.options import named_parts
-from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.kernels import require as require_kernels
 from rlhf_lab.runs.provenance import usable_cores

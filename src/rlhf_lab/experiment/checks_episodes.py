@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rewards.options import named_parts
-from rlhf_lab.rollout.cluster.choices import WeightUpdate
+from rlhf_lab.rollout.cluster.options import WeightUpdate
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.episode_options import WhenLate
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Said
+from rlhf_lab.rollout.generators.options import Ability
 from rlhf_lab.tasks.chat_turns import refuse_first
-from rlhf_lab.training.stages.sft_options import LossOn
+from rlhf_lab.training.stages.options import LossOn
 from rlhf_lab.types.errors import UserError, refuse_first_of
 from rlhf_lab.types.samples import Prompt, Split
 
@@ -52,6 +53,7 @@ def check_episodes(config: Config) -> None:
         *learned_rewards(config),
     )
     refuse_first_of(refusals, f"task={config.task.name} has several turns, with")
+    generator.require(Ability.turns, f"task={config.task.name}")
 
 
 def refuse_turns(config: Config) -> None:

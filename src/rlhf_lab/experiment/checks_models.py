@@ -13,9 +13,7 @@ from rlhf_lab.experiment.derived import (
     trains_proxy,
 )
 from rlhf_lab.models.borders import longest_row
-from rlhf_lab.models.lora import require_peft
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel, require_peft
 from rlhf_lab.types.errors import UserError
 
 
@@ -61,8 +59,7 @@ def require_readable(model: ScratchModel | PretrainedModel, key: str) -> None:
     if not isinstance(model, PretrainedModel):
         return
     # With torch, which the rules are made without.
-    from rlhf_lab.models.causal_lm import load_tokenizer, without_adapters
-    from rlhf_lab.models.gguf import gguf_file
+    from rlhf_lab.models.causal_lm import gguf_file, load_tokenizer, without_adapters
     from rlhf_lab.models.loading import load_config_of
 
     load_tokenizer(model, None, key)

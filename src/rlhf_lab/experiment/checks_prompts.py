@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.rewards.options import parts
-from rlhf_lab.rollout.mode_choices import WhenStale
+from rlhf_lab.rollout.mode import WhenStale
 from rlhf_lab.types.errors import refuse_first_of
 from rlhf_lab.types.prompt_options import PromptChoice
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rlhf_lab.algos.distill import Distill, Signal
-from rlhf_lab.algos.vocabulary_kl import Direction
+from rlhf_lab.algos.distill import Direction, Distill, Signal
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.types.errors import UserError
 

@@ -17,10 +17,11 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import MISSING, OmegaConf
 
 from rlhf_lab.experiment.config import NODES, Config
+from rlhf_lab.experiment.groups import CLASSES, class_of
 from rlhf_lab.experiment.named_models import named_model
 from rlhf_lab.experiment.own_parts import own_class
 from rlhf_lab.experiment.plugins import own_parts
-from rlhf_lab.experiment.registry import CLASSES, class_of, plain_options
+from rlhf_lab.experiment.registry import plain_options
 
 
 @functools.cache

@@ -9,14 +9,12 @@ from typing import Any
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.generator_devices import (
     generator_devices,
-    gpus_of_one,
     trainer_gpus,
 )
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.sampling import GenerationSettings
 from rlhf_lab.rewards.options import num_proxies, reads_tokens
-from rlhf_lab.rollout.generators.options import HFSampling
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
+from rlhf_lab.rollout.generators.options import GeneratorOptions
 from rlhf_lab.tasks.pairs import PairColumns, form_of
 from rlhf_lab.training.engines.ranks import world_size
 
@@ -156,11 +154,11 @@ def precision(config: Config) -> dict[str, dict[str, Any]]:
     }
 
 
-def sampling_of(config: Config) -> HFSampling:
+def sampling_of(config: Config) -> GeneratorOptions:
     """The options of the generator. dtype: for generator=hf, float32 is what auto stands for with
     adapters beside weights of half precision, whose small updates rounding would undo."""
     part, model = config.generator, config.model
-    is_free = type(part) is HFSampling and part.dtype == "auto"
+    is_free = part.decodes_here and part.dtype == "auto"
     if is_free and model.lora_rank and getattr(model, "dtype", "float32") != "float32":
         return replace(part, dtype="float32")
     return part
@@ -170,11 +168,11 @@ def num_gpus(config: Config) -> int:
     """GPUs of a run that trains on them: one for each trainer, those of its vLLM servers, and those
     of generators which are placed on none of the trainers'."""
     generator = config.generator
-    if isinstance(generator, VLLMServerSampling) and generator.urls:
-        return world_size() + len(generator.urls) * generator.num_gpus
+    if generator.server_gpus:
+        return world_size() + generator.server_gpus
     names = generator_devices(config) or [generator.device]
     places = {chosen(name, "generator.device") for name in names}
-    size = gpus_of_one(config)
+    size = generator.num_gpus
     firsts = [place.index or 0 for place in places if place.type == "cuda"]
     used = {first + number for first in firsts for number in range(size)}
     return world_size() + len(used - trainer_gpus(config))
@@ -182,7 +180,7 @@ def num_gpus(config: Config) -> int:
 
 def reference_groups(config: Config) -> int:
     """Groups per round whose log-probs under the reference are computed."""
-    from rlhf_lab.training.round_reader import ALL
+    from rlhf_lab.training.batch_builder import ALL
 
     groups = config.tracker.reference_groups
     return ALL if groups == ALL or config.algo.needs.reference else groups

@@ -14,10 +14,10 @@ from rlhf_lab.experiment.model_card import write_card
 from rlhf_lab.experiment.prepare import Artifacts
 from rlhf_lab.experiment.publish import Target, publish
 from rlhf_lab.experiment.run_products import products_of
-from rlhf_lab.models.adapter_versions import merged_version
+from rlhf_lab.models.adapters import merged_version
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.folders import CONFIG
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.runs.disk import follow_umask
 from rlhf_lab.runs.folder import POLICY

@@ -18,8 +18,14 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.reading import Unreadable, read_json
 from rlhf_lab.runs.row_digests import Extent, require_rows
 from rlhf_lab.runs.saved_tensors import WEIGHTS, read_version, version_files, write_version
-from rlhf_lab.training.checkpoint_files import QUEUE, STATE, VERSION, State, saved_checkpoints
-from rlhf_lab.training.checkpoint_optimizer import optimizer_file
+from rlhf_lab.training.checkpoint_files import (
+    QUEUE,
+    STATE,
+    VERSION,
+    State,
+    optimizer_file,
+    saved_checkpoints,
+)
 
 
 def take_over(parent: Path, folder: Path, round_: int, report: Callable[[str], None]) -> None:

@@ -15,8 +15,7 @@ from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.fork_changes import changes_between, require_possible
 from rlhf_lab.experiment.outputs import CHECKPOINTS
-from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import ExecutorKind, OnFailure, WeightPolicy
+from rlhf_lab.rollout.mode import ExecutorKind, Mode, OnFailure, WeightPolicy
 from rlhf_lab.runs.folder import manifest_path
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.training.checkpoint_files import saved_checkpoints

@@ -19,8 +19,7 @@ from rlhf_lab.models.devices import release_unused
 from rlhf_lab.runs.folder import manifest_path
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.training.checkpoint_files import Snapshot
-from rlhf_lab.training.fork_state import along_schedule, forked
+from rlhf_lab.training.checkpoint_files import Snapshot, along_schedule, forked
 from rlhf_lab.types.errors import UserError
 
 

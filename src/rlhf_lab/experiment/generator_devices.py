@@ -7,7 +7,6 @@ import re
 
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.devices import chosen
-from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError
 
@@ -23,7 +22,7 @@ def generator_devices(config: Config) -> list[str]:
     device, count = config.generator.device, config.mode.num_background
     if config.generator.address:
         return [device] * count
-    size = gpus_of_one(config)
+    size = config.generator.num_gpus
     if (named := re.fullmatch(r"cuda:(\d+)", device)) and count:
         first = int(named[1])
         require_gpus(device, first, count, size)
@@ -36,12 +35,6 @@ def generator_devices(config: Config) -> list[str]:
         if len(free) >= count * size:
             return [f"cuda:{number}" for number in free[: count * size : size]]
     return [device] * count
-
-
-def gpus_of_one(config: Config) -> int:
-    """GPUs that one generator takes."""
-    generator = config.generator
-    return generator.num_gpus if isinstance(generator, VLLMSampling) else 1
 
 
 def require_gpus(device: str, first: int, count: int, size: int) -> None:

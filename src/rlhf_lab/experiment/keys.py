@@ -14,7 +14,9 @@ import yaml
 
 from rlhf_lab.experiment.config import NODES, Config
 from rlhf_lab.experiment.config_schema import has_default
-from rlhf_lab.experiment.registry import CLASSES, classes, option_files, plain_options
+from rlhf_lab.experiment.groups import CLASSES, option_files
+from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.registry import plain_options
 from rlhf_lab.types.limits import column_of
 
 # Nodes whose options are those of a group of another name.

@@ -11,12 +11,10 @@ from typing import Any
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.causal_lm import load_tokenizer
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.tasks.pairs import PARTS, SIDES, with_tokens
 from rlhf_lab.tasks.tables import JsonLines, RequiredFields
-from rlhf_lab.training.stages.pair_lengths import cut_pair
-from rlhf_lab.training.stages.scored_rows import tokens_of
+from rlhf_lab.training.stages.scored_rows import cut_pair, tokens_of
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import TextFrame
 

@@ -27,9 +27,8 @@ from rlhf_lab.experiment.train import learn
 from rlhf_lab.experiment.validate import validate
 from rlhf_lab.models.causal_lm import require_savable, save_adapters, save_policy
 from rlhf_lab.models.devices import release_unused
-from rlhf_lab.models.weights import weights_digest
-from rlhf_lab.models.without_weights import with_parameters, without_weights
-from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.models.weights import meta_model, weights_digest, with_parameters
+from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
@@ -175,7 +174,7 @@ def train_policy(
     settings = generation_settings(config)
     require_savable(model, tokenizer, sources.policy.path, settings)
     # The engine may cut the trained one into parts.
-    shape = without_weights(model)
+    shape = meta_model(model)
     state = state_at(fork.own or Past(config), folder)
     weights = learn(config, sources, (model, tokenizer), output, should_stop, state)
     if weights.version == config.run.num_rounds:

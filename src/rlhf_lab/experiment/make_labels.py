@@ -13,7 +13,7 @@ from rlhf_lab.experiment.build import build_generator, build_reward
 from rlhf_lab.experiment.build_prompts import build_prompts, examples_of
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_tokenizer
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.rewards.options import parts, scorers
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pair_sources import GivenPairs, PairRows

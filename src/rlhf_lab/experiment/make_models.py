@@ -22,28 +22,25 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import sft_response_tokens, sft_tokens
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.devices import chosen, torch_threads
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.models.reward_model import (
     for_scores,
     load_reward_model,
     reward_model_from,
     save_reward_model,
 )
-from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.models.without_weights import with_parameters, without_weights
+from rlhf_lab.models.weights import meta_model, with_parameters
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import episode_limits
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.prompts import PromptStream, fit
 from rlhf_lab.tasks.references import LongReferences, reference_form, reference_sample
 from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
-from rlhf_lab.training.stages.calibration import write_calibration
 from rlhf_lab.training.stages.demonstrations import Demonstrations
-from rlhf_lab.training.stages.reward_model import pair_gaps, train_reward_model
-from rlhf_lab.training.stages.scored_rows import ScoreNetwork
-from rlhf_lab.training.stages.sft import Answers, StageReferences, train_sft
-from rlhf_lab.training.stages.sft_options import SFTOptions
-from rlhf_lab.training.stages.strength import strength_metrics, vote
+from rlhf_lab.training.stages.options import SFTOptions
+from rlhf_lab.training.stages.reward_model import pair_gaps, train_reward_model, write_calibration
+from rlhf_lab.training.stages.scored_rows import ScoreNetwork, strength_metrics, vote
+from rlhf_lab.training.stages.supervised import Answers, StageReferences, train_sft
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Prompt, Split
@@ -63,7 +60,7 @@ def make_sft(
         policy, tokenizer = load_policy(model, config.task.tokenizer(), config.seed)
     check_context(config, policy, sft_tokens(config))
     options = config.sft.for_model(model.is_pretrained)
-    shape, by = without_weights(policy), stage_engine(config, options)
+    shape, by = meta_model(policy), stage_engine(config, options)
     answers = answers_of(config, tokenizer, options)
     train = sft_prompts(config, console, tokenizer, Split.train, answers)
     held_out = sft_prompts(config, console, tokenizer, Split.validation, answers, shuffle=False)
@@ -153,7 +150,7 @@ def make_reward_model(
     (policy, tokenizer), (train, held_out) = start, pairs
     seed = stable_hash(config.seed, "member", member) & (2**63 - 1) if member else config.seed
     model = reward_model_from(policy, seed, options.head_std)
-    shape, by = without_weights(model), stage_engine(config, options)
+    shape, by = meta_model(model), stage_engine(config, options)
     stream = build_prompts(config, tokenizer, Split.train, "reward_model")
     form = reference_form(config.task)
     limit = sft_response_tokens(config)

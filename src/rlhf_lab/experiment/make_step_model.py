@@ -9,7 +9,7 @@ from rlhf_lab.experiment.build_stage import stage_engine
 from rlhf_lab.experiment.checks_models import check_context
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.reward_model import reward_model_from, save_reward_model
-from rlhf_lab.models.without_weights import with_parameters, without_weights
+from rlhf_lab.models.weights import meta_model, with_parameters
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.stages.scored_rows import ScoreNetwork
 from rlhf_lab.training.stages.step_labels import LabelledSteps, labelled_steps, step_rows
@@ -26,7 +26,7 @@ def make_step_model(
     rows, held_out = labelled_rows(config, tokenizer)
     check_context(config, policy, max(len(row.tokens) for row in (*rows, *held_out)))
     model = reward_model_from(policy, config.seed, options.head_std)
-    shape, by = without_weights(model), stage_engine(config, options)
+    shape, by = meta_model(model), stage_engine(config, options)
     steps = len(rows) // options.batch * options.epochs
     with (
         console.stage(f"step reward model {config.proxy.name}", total=steps) as bar,

@@ -13,7 +13,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from rlhf_lab.experiment.card_scores import benchmark_results, results, samples, scores, table
 from rlhf_lab.experiment.config import Config
-from rlhf_lab.models.pretrained import PACKAGE, PretrainedModel
+from rlhf_lab.models.options import PACKAGE, PretrainedModel
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.reading import Unreadable, read_yaml
@@ -159,7 +159,7 @@ def written_config(run: Path) -> str:
 
 def citation(config: Config) -> str:
     """The platform, the paper that it starts from, and those of the algorithm and correction."""
-    modules = [type(part).__module__ for part in (config.algo, config.correction)]
-    texts = " ".join(str(sys.modules[name].__doc__) for name in modules)
+    kinds = [type(part) for part in (config.algo, config.correction)]
+    texts = " ".join(f"{sys.modules[kind.__module__].__doc__} {kind.__doc__}" for kind in kinds)
     papers = ", ".join(dict.fromkeys([PAPER, *ARXIV.findall(texts)]))
     return f"Cite rlhf_lab (its CITATION.cff) and the papers whose methods were used: {papers}."

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from rlhf_lab.experiment.registry import group_options
-from rlhf_lab.models.pretrained import PACKAGE
+from rlhf_lab.models.options import PACKAGE
 
 GROUP = "model"
 # Beginnings of paths of folders of the user's, never of options.

@@ -25,7 +25,7 @@ from rlhf_lab.runs.trackers.console import Bar, Console
 from rlhf_lab.runs.trackers.mirrors import TrackedRun, open_mirrors
 from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.training.checkpoint import Checkpoints
-from rlhf_lab.training.hooks import Hooks
+from rlhf_lab.training.loop import Hooks
 from rlhf_lab.types.data import Batch, Metrics, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Group

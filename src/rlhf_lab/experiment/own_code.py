@@ -18,7 +18,7 @@ HERE = __name__.partition(".")[0]
 
 def computing_parts(config: Config) -> Iterator[tuple[str, Any]]:
     """The parts of a config that decide what a run computes, each with its key."""
-    for key in ("algo", "correction", "task"):
+    for key in ("algo", "correction", "task", "generator", "engine"):
         yield key, getattr(config, key)
     for key in ("reward", "judge"):
         yield from named_parts(key, getattr(config, key))

@@ -10,9 +10,12 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab.experiment.plugins import imported
+from rlhf_lab.experiment.groups import CLASSES, class_of
+from rlhf_lab.experiment.plugins import imported, own_parts
 from rlhf_lab.rewards.options import RewardOptions
+from rlhf_lab.rollout.generators.options import GeneratorOptions
 from rlhf_lab.tasks.task_options import Task
+from rlhf_lab.training.engines.options import EngineOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -32,13 +35,20 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 # The classes that parts of other groups extend, whose abstract methods they write.
-CLASSES: Mapping[str, type] = {"task": Task, "reward": RewardOptions}
+EXTENDED: Mapping[str, type] = {
+    "task": Task,
+    "reward": RewardOptions,
+    "generator": GeneratorOptions,
+    "engine": EngineOptions,
+}
 # The class that brings most of what a part must have, and what is left to write.
 BASES = {
     "algo": "rlhf_lab.algos.options.AlgorithmOptions",
     "correction": "rlhf_lab.algos.corrections.common.CorrectionOptions",
     "task": "rlhf_lab.tasks.task_options.GeneratedTask",
     "reward": "rlhf_lab.rewards.options.RewardOptions",
+    "generator": "rlhf_lab.rollout.generators.options.GeneratorOptions",
+    "engine": "rlhf_lab.training.engines.options.SingleEngineOptions",
     "tracker": "rlhf_lab.runs.trackers.options.TrackerOptions",
 }
 
@@ -95,7 +105,7 @@ def is_number(part: type, name: str) -> bool:
 
 def require_members(place: str, group: str, part: type) -> None:
     """Refuse a class without what the group's parts must have."""
-    base = CLASSES.get(group, object)
+    base = EXTENDED.get(group, object)
     is_based = issubclass(part, base)
     if not is_based:
         raise UserError(
@@ -111,3 +121,9 @@ def require_members(place: str, group: str, part: type) -> None:
             f"{place} has no {', '.join(missing)}: extend {BASES[group]}, and write what it lacks "
             "(docs/extending.md)"
         )
+
+
+def classes(group: str) -> dict[str, type]:
+    """The classes of a group's schemas by name, those of plugins last."""
+    here = {name: class_of(path) for name, path in CLASSES[group].items()}
+    return here | {n: own_class(group, n, target) for n, target in own_parts(group).items()}

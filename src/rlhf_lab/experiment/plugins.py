@@ -27,7 +27,7 @@ from rlhf_lab.types.errors import UserError
 
 ENTRY_POINTS = "rlhf_lab.plugins"
 # Groups whose options a plugin may add to.
-GROUPS = ("algo", "correction", "task", "reward", "tracker")
+GROUPS = ("algo", "correction", "task", "reward", "generator", "engine", "tracker")
 EXAMPLE = 'PARTS = {"algo": {"mine": "my_module:MyAlgorithm"}}'
 NAME = re.compile(r"[A-Za-z][\w.-]*")
 TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -139,7 +139,7 @@ def rows(group: object, parts: object, place: str) -> list[tuple[str, str, str]]
 
 def require_free_name(group: str, name: str, target: str, place: str) -> None:
     """Refuse a name that another option of the group has."""
-    from rlhf_lab.experiment.registry import CLASSES, option_files
+    from rlhf_lab.experiment.groups import CLASSES, option_files
 
     other = own_parts(group).get(name)
     if name in CLASSES[group] or name in option_files(group) or name in ("schema", "default"):

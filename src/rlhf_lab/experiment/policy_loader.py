@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_lab.models.causal_lm import load_policy
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.runs.trackers.console import Console
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlhf_lab.experiment.config_schema import register, schema_of
-from rlhf_lab.experiment.registry import CLASSES, class_of
+from rlhf_lab.experiment.groups import CLASSES, class_of
 
 register()
 for parts in CLASSES.values():

@@ -30,8 +30,7 @@ from rlhf_lab.experiment.make_step_model import make_step_model
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.run_products import RunProducts, UsedProducts
 from rlhf_lab.experiment.sources import Sources
-from rlhf_lab.models.pretrained import PretrainedModel
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from rlhf_lab.rewards.options import num_proxies
 from rlhf_lab.runs.reading import read_json
 from rlhf_lab.runs.trackers.console import Console

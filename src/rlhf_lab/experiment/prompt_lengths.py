@@ -12,7 +12,6 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.derived import pair_columns, pairs_file
 from rlhf_lab.experiment.planning.needs import evaluates, makes_labels
 from rlhf_lab.models.causal_lm import load_tokenizer
-from rlhf_lab.rollout.generators.pairs import PairsSampling
 from rlhf_lab.tasks.examples import LazyExamples
 from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.types.errors import UserError
@@ -44,7 +43,7 @@ def used_prompts(config: Config) -> Iterator[tuple[Split, int]]:
     # Stages have an order of their own, and a selection may pass over rows.
     if config.model.begins_by_stage or makes_labels(config) or run.remembers_prompts:
         yield Split.train, sys.maxsize
-    elif not isinstance(config.generator, PairsSampling):
+    elif config.generator.draws_samples:
         yield Split.train, run.num_rounds * run.groups_generated
     if evaluates(config):
         yield config.eval.split, config.eval.most_prompts[1]

@@ -18,7 +18,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.models.devices import chosen
-from rlhf_lab.models.without_weights import with_parameters, without_weights
+from rlhf_lab.models.weights import meta_model, with_parameters
 from rlhf_lab.rollout.generators.hf import GeneratorSettings, HFGenerator
 from rlhf_lab.training.engines.broadcast_engine import DONE
 from rlhf_lab.training.engines.distributed import Processes, current, together
@@ -80,7 +80,7 @@ class SamplingJob:
 
 
 @dataclass(frozen=True)
-class SpreadGenerator:
+class SpreadGenerator(Generator):
     """A generator of rank 0, whose chunks all ranks draw. number: of its generator in `sampler`."""
 
     sampler: ChunkSampler
@@ -141,7 +141,7 @@ def spread_generators(
     own = [cast(HFGenerator, generator) for generator in generators]
     model, _ = loader.read(sources.policy, config.seed)
     job = SamplingJob(
-        without_weights(model),
+        meta_model(model),
         tuple(generator.settings for generator in own),
         config.engine,
         torch.are_deterministic_algorithms_enabled(),

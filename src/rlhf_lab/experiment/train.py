@@ -30,10 +30,8 @@ from rlhf_lab.experiment.empty_updates import NothingTrained
 from rlhf_lab.experiment.planning.forecast import kept_weights
 from rlhf_lab.experiment.round_warnings import RoundWarnings
 from rlhf_lab.experiment.sources import Sources
-from rlhf_lab.models.determinism import deterministic
-from rlhf_lab.models.devices import chosen, release_unused
+from rlhf_lab.models.devices import chosen, deterministic, release_unused
 from rlhf_lab.models.reward_model import reward_model_shape
-from rlhf_lab.models.token_texts import token_texts
 from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.rewards.options import parts, scoring_paths
 from rlhf_lab.rollout.generators.options import RoundWeights
@@ -43,10 +41,10 @@ from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
 from rlhf_lab.training.engines.broadcast_engine import STOP, follow
 from rlhf_lab.training.engines.distributed import Processes, join, leave
-from rlhf_lab.training.hooks import Hooks
 from rlhf_lab.training.ledger import Ledger
-from rlhf_lab.training.loop import Loop
-from rlhf_lab.training.mismatch import MismatchLimit
+from rlhf_lab.training.loop import Hooks, Loop
+from rlhf_lab.training.probe import MismatchLimit
+from rlhf_lab.training.round_metrics import token_texts
 from rlhf_lab.types.data import ValueModel, Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import TextFrame

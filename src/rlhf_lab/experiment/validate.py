@@ -14,7 +14,7 @@ from rlhf_lab.experiment.config import Config
 from rlhf_lab.experiment.policy_loader import PolicyLoader
 from rlhf_lab.experiment.sources import Sources
 from rlhf_lab.experiment.spread_sampling import spread_evaluator, spread_validator
-from rlhf_lab.models.adapter_versions import merged_version
+from rlhf_lab.models.adapters import merged_version
 from rlhf_lab.runs.folder import VALIDATION
 from rlhf_lab.runs.jsonl import read_rows, write_rows
 from rlhf_lab.runs.saved_tensors import read_version, saved_versions

@@ -12,7 +12,7 @@ from rlhf_lab.evaluation.evaluator import Evaluator
 from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.experiment.config import changed
 from rlhf_lab.experiment.sources import Sources
-from rlhf_lab.models.adapter_versions import merged_version
+from rlhf_lab.models.adapters import merged_version
 from rlhf_lab.runs.disk import file_digest
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.jsonl import read_rows

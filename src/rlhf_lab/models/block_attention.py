@@ -29,7 +29,25 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward, use
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from rlhf_lab.models.borders import borders
-from rlhf_lab.models.segments import BLOCK, NAME, may_see
+
+# The attention that looks at these (block_attention.py, imported only where it is used: it needs
+# what transformers imports for models), by its name in a model's config.
+NAME = "rlhf_lab"
+# Tokens of a block's side. Rows of packed tokens are as wide as whole blocks: shorter ones would
+# take FlexAttention's kernel for decoding, which knows fewer models.
+BLOCK = 128
+PADDING, PROMPT, FIRST_RESPONSE = 0, 1, 2
+
+
+def may_see(segment: Tensor, other: Tensor, place: Tensor, other_place: Tensor) -> Tensor:
+    """Whether a token of a segment, at a place of its row, attends to another: to earlier tokens of
+    its prompt and its own response.
+
+    Padding sees itself, because a softmax over nothing is not a number.
+    """
+    is_own = (other == PROMPT) | (other == segment)
+    return is_own & (other != PADDING) & (other_place <= place) | (other_place == place)
+
 
 # The kernels multiply matrices of at least 16 columns; a head wider than 256 does not fit.
 HEAD_SIZES = range(16, 257)

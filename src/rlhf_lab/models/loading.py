@@ -2,28 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from huggingface_hub import constants, get_safetensors_metadata
+from huggingface_hub.errors import NotASafetensorsRepoError
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer
+from transformers.utils.hub import cached_file
+from transformers.utils.peft_utils import find_adapter_config_file
 
-from rlhf_lab.models.adapter_folders import base_of
-from rlhf_lab.models.agreement import padding_problem
 from rlhf_lab.models.folders import require_config, require_files
 from rlhf_lab.models.layer_stack import stack_of
+from rlhf_lab.models.numerical_check import padding_problem
 from rlhf_lab.models.quiet import first_line, quiet_transformers
 from rlhf_lab.models.sampling import end_tokens
-from rlhf_lab.models.weight_names import weight_names
-from rlhf_lab.models.without_weights import WithoutWeights
+from rlhf_lab.models.weights import MetaWeights
 from rlhf_lab.runs.memory import is_shortage
-from rlhf_lab.runs.reading import REASON, is_parsers
+from rlhf_lab.runs.reading import MEBIBYTE, REASON, Unreadable, is_parsers, read_json
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import framed
+
+SINGLE, PICKLE = "model.safetensors", "pytorch_model.bin"
+INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+INDEX_BYTES = 64 * MEBIBYTE
+
+
+def weight_names(path: str, where: Mapping[str, Any]) -> set[str] | None:
+    """The names in a folder or a repository of the hub; None where they are known only once the
+    weights are read: one file of pickles, and, without a network, what was never downloaded.
+
+    where: keywords of the hub, of which only indices and headers are downloaded.
+    """
+    for name in INDICES:
+        if index := file_of(path, name, where):
+            return set(read_json(index, dict[str, Any], INDEX_BYTES)["weight_map"])
+    here = {**where, "local_files_only": True}
+    if file := file_of(path, SINGLE, here):
+        with safe_open(file, framework="pt") as opened:
+            return set(opened.keys())
+    if Path(path).is_dir() or constants.HF_HUB_OFFLINE or file_of(path, PICKLE, here):
+        return None
+    try:
+        metadata = get_safetensors_metadata(path, **where)
+    except NotASafetensorsRepoError:
+        return None
+    return set(metadata.weight_map)
+
+
+def file_of(path: str, name: str, where: Mapping[str, Any]) -> Path | None:
+    """A file of a folder or a repository; None if it is not there."""
+    file = cached_file(
+        path,
+        name,
+        **where,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if file is None else Path(file)
+
+
+CONFIG_BYTES = 16 * MEBIBYTE
+
+
+@dataclass(frozen=True)
+class Base:
+    """The model that adapters were trained beside. path, revision: where it is. key: what names it
+    in refusals. has_tokenizer: whether the adapters bring one of their own. kind: its class; ''
+    where their config names none."""
+
+    path: str
+    revision: str
+    key: str
+    has_tokenizer: bool
+    kind: str
+
+
+def base_of(path: str, where: Mapping[str, str], key: str) -> Base | None:
+    """The base model of the adapters in a folder or a repository of the hub; None for whole models.
+    where: keywords of the hub. Raises UserError, naming the option `key`, where the adapters'
+    config names none."""
+    try:
+        found = find_adapter_config_file(path, **where)
+    except OSError:
+        return None  # nothing is there: the refusal is that of a whole model
+    if found is None:
+        return None
+    try:
+        config = read_json(Path(found), dict[str, Any], CONFIG_BYTES)
+    except Unreadable as error:
+        text = f"{key}={path} could not be loaded ({error}): save the adapters again"
+        raise UserError(text) from error
+    base = config.get("base_model_name_or_path")
+    if not isinstance(base, str) or base in ("", path):
+        raise UserError(
+            f"{key}={path}: its adapter_config.json has no base_model_name_or_path: write there "
+            "the hub name or folder of the model that the adapters were trained beside"
+        )
+    own = cached_file(
+        path,
+        "tokenizer_config.json",
+        **where,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    named = f"{key}={path}: base_model_name_or_path"
+    mapping = config.get("auto_mapping")
+    kind = mapping.get("base_model_class") if isinstance(mapping, dict) else None
+    return Base(base, str(config.get("revision") or ""), named, own is not None, str(kind or ""))
+
 
 MISMATCH = "ignore_mismatched_sizes"
 
@@ -139,7 +233,7 @@ def shape_of(kind: Any, config: Any, path: str, key: str, **options: Any) -> Any
 
     Raises UserError, naming the option `key`, where the config describes none.
     """
-    with parsed(path, key), WithoutWeights():
+    with parsed(path, key), MetaWeights():
         return kind.from_config(config, **options)
 
 

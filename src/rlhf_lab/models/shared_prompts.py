@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.agreement import LONGEST, problem_of
+from rlhf_lab.models.block_attention import BLOCK, FIRST_RESPONSE, NAME, PROMPT, may_see
 from rlhf_lab.models.borders import borders
 from rlhf_lab.models.forward import TokenRows, positions
-from rlhf_lab.models.segments import BLOCK, FIRST_RESPONSE, NAME, PROMPT, may_see
+from rlhf_lab.models.numerical_check import LONGEST, problem_of
 
 # Attention that takes any mask. Flash attention knows causal ones only.
 MASKABLE = ("sdpa", "eager")

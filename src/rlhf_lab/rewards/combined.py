@@ -112,7 +112,6 @@ class CombinedScorer(Reward):
         self._reference = reference
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
-        """One float per sample, in order."""
         return [group.rewards for group in self.scored(groups)]
 
     def scored(self, groups: Sequence[Group]) -> list[Group]:
@@ -149,7 +148,6 @@ class CombinedScorer(Reward):
         return all((score := scores[name]) is None or score >= least for name, least in gates)
 
     def drain(self) -> Mapping[str, int]:
-        """The counts of all terms."""
         return counts_of(self._terms.values())
 
     def _scored(self, name: str, groups: Sequence[Group]) -> list[tuple[Row, Sequence[Steps]]]:
@@ -238,11 +236,9 @@ class PerTaskScorer(Reward):
         self._terms = terms
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
-        """One float per sample, in order."""
         return [group.rewards for group in self.scored(groups)]
 
     def scored(self, groups: Sequence[Group]) -> list[Group]:
-        """The same, with what steps earned."""
         out = list(groups)
         for name, term in self._terms.items():
             places = [
@@ -257,5 +253,4 @@ class PerTaskScorer(Reward):
         return out
 
     def drain(self) -> Mapping[str, int]:
-        """The counts of all tasks' rewards."""
         return counts_of(self._terms.values())

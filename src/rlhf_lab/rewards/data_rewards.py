@@ -58,7 +58,6 @@ class EnvironmentScorer(Reward):
     """Scores episodes. A group without them, such as reference answers, has no score."""
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
-        """One float per sample, in order."""
         return [
             tuple(sample.episode.reward for sample in group.samples if sample.episode)
             for group in groups
@@ -83,7 +82,6 @@ class PreferenceScorer(Reward):
         self._name = name
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
-        """One float per sample, in order."""
         return [self.rewards(group.prompt.example) for group in groups]
 
     def rewards(self, example: Example) -> tuple[float, float]:

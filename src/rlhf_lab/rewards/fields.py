@@ -9,13 +9,11 @@ AUTO = "auto"
 
 
 def label() -> int:
-    """Which output of a classification model is the reward."""
     about = "Number of the label whose logit is the reward; -1 takes the only label."
     return limits.count(-1, least=0, also={-1: "for the only one"}, about=about)
 
 
 def tokenizer() -> str:
-    """Where the tokenizer of a reward model is."""
     about = (
         "Hub name or folder of the reward model's tokenizer; empty takes the one beside the model."
     )
@@ -23,19 +21,16 @@ def tokenizer() -> str:
 
 
 def chat() -> bool:
-    """How a reward model reads a sample."""
     about = "Whether prompt and response are read as messages of the reward model's chat template."
     return limits.option(False, about=about)
 
 
 def missing_eos() -> float:
-    """The score of a sample that was cut."""
     about = "Score of a sample without the end token, in place of the model's."
     return limits.score(-1.0, about=about, source="N+ detail 23.3, arXiv:2403.17031")
 
 
 def needs_eos() -> bool:
-    """Whether a sample that was cut is scored at all."""
     about = (
         "Whether a sample without the end token gets missing_eos; false scores it as it is, by its "
         "last token."
@@ -44,12 +39,10 @@ def needs_eos() -> bool:
 
 
 def micro_rows() -> int:
-    """The batch of a reward model."""
     return limits.rows(32, about="Rows of one forward pass of the reward model.")
 
 
 def device() -> str:
-    """Where a reward model runs."""
     about = (
         "Where the reward model runs: auto (with the generator, by generator.device), cpu, cuda or "
         "cuda:N, such as the GPU of a vLLM server that leaves memory for it."
@@ -58,7 +51,6 @@ def device() -> str:
 
 
 def special_tokens() -> bool:
-    """Which text of a sample a reward gets."""
     about = (
         "Whether the completion has its special tokens, such as <answer> where the tokenizer has "
         "it as one; the end token is left out in any case."
@@ -67,7 +59,6 @@ def special_tokens() -> bool:
 
 
 def time_limit_s() -> float:
-    """How long a program may take for a sample."""
     about = (
         "Seconds for one sample; above 0 the program runs in a process of its own, which is "
         "killed when time is up, and 0 is no limit."
@@ -76,7 +67,6 @@ def time_limit_s() -> float:
 
 
 def workers() -> int:
-    """How many samples a program scores at the same time."""
     about = (
         "Processes that score a chunk's samples at the same time; 0 takes one for a function, and "
         "8 once it is seen to wait, and none for a task's rule without a time limit."
@@ -85,7 +75,6 @@ def workers() -> int:
 
 
 def on_error() -> OnError:
-    """What a failed sample does to the run."""
     about = (
         "A sample whose program raises, runs out of time or returns no finite number stops the "
         "run, or drops its group, which is counted."

@@ -7,11 +7,11 @@ import hashlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.limited import OnError, SampleScorer
@@ -30,7 +30,16 @@ from rlhf_lab.rewards.styles import (
     one_score,
     trl_call,
 )
-from rlhf_lab.rewards.worker_child import Failure, Item, Outcome, Scoring, finite, outcome_of
+from rlhf_lab.rewards.worker_child import (
+    Failure,
+    Item,
+    Outcome,
+    Scoring,
+    failure,
+    finite,
+    late,
+    outcome_of,
+)
 from rlhf_lab.rewards.workers import keep, workers_for
 from rlhf_lab.runs.foreign import see_working_folder
 from rlhf_lab.types import limits
@@ -38,12 +47,17 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Prompt, Sample
 from rlhf_lab.types.text_frame import TextFrame
 
+if TYPE_CHECKING:
+    import asyncio
+
 SIGNATURE = (
     "def reward(prompt: str, completion: str, *, reference: str, hidden: Mapping[str, Any], "
     "finished: bool) -> float"
 )
 # Functions of this package need no process to keep them in.
 PACKAGE = f"{__name__.partition('.')[0]}."
+# By the working folder, which has the modules, and the path.
+_facts: dict[tuple[str, str], Facts] = {}
 
 
 @dataclass(frozen=True)
@@ -99,15 +113,76 @@ class FunctionReward(RewardOptions):
             self.time_limit_s,
             self.on_error,
             text_of,
-            None if is_local(self) else self.workers,
+            None if self.is_local else self.workers,
             prompt_text,
         )
 
     def require_usable(self, key: str) -> None:
-        require_function(key, self)
+        """Refuse a path that leads to nothing that can be called as a reward is."""
+        place = f"{key}.path={self.path}"
+        if not all(part.isidentifier() for part in self.path.split(".")) or "." not in self.path:
+            raise UserError(
+                f"{place}: pass the dotted name of a function, as in {key}.path=my_module.my_reward"
+            )
+        try:
+            facts = self.facts()
+        except Exception as error:
+            raise UserError(
+                f"{place} could not be imported ({error}): pass "
+                f"MODULE.FUNCTION, of a module in the working folder ({os.getcwd()}) or installed"
+            ) from error
+        if not facts.is_callable:
+            raise UserError(f"{place} is {facts.shown}, which cannot be called: name a function")
+        style = facts.style(self.style)
+        lists = sorted({"prompts", "completions", "queries"} & set(facts.names))
+        if style in (Style.own, Style.verl) and lists:
+            raise UserError(
+                f"{key}.style={style} with {place}, whose parameter {lists[0]!r} is a list by its "
+                f"name: pass {key}.style=auto, or name it in the singular"
+            )
+        if not facts.signature or style is not Style.own:
+            return
+        named = dict.fromkeys((*STANDARD[style][2:], *self.arguments))
+        columns = dict.fromkeys(facts.columns(style, self.arguments) or ())
+        try:
+            facts.signature.bind("", "", **columns | named)
+        except TypeError as error:
+            raise UserError(
+                f"{place} does not take the arguments of a reward ({error}): write it as "
+                f"`{SIGNATURE}`, or in a form of TRL, verl or OpenRLHF, with the names in "
+                f"{key}.arguments as further keyword arguments"
+            ) from error
 
     def require_working(self, key: str, example: Example) -> None:
-        require_score(key, self, example)
+        """Refuse a function that asks for a column that the rows do not have, or has no finite
+        score for the reference answer."""
+        facts, known = self.facts(), columns_of(example)
+        style = facts.style(self.style)
+        passed = {*STANDARD[style], *self.arguments, *known}
+        if style is Style.verl and not first_of(TRUTHS, known, example.reference):
+            passed.discard("ground_truth")
+        missing = [name for name in facts.required(style) if name not in passed]
+        if missing:
+            raise UserError(
+                f"{key}.path={self.path} asks for {missing[0]!r}, and the rows have "
+                f"{', '.join(sorted(known)) or 'no columns'}: rename the column or the parameter, "
+                f"pass +{key}.arguments.{missing[0]}=VALUE, or for ground_truth "
+                "task.reference=COLUMN"
+            )
+        item = Item(example, example.reference.strip(), True, (), example.prompt)
+        if self.is_local:
+            ((_, outcome),) = self.scoring.outcomes([item])
+        else:
+            workers = workers_for(self.scoring, self.workers, self.time_limit_s)
+            ((_, outcome),) = workers.outcomes([item])
+            keep(workers)
+        if isinstance(outcome, Failure):
+            answer = "a reference answer" if example.reference else "an empty answer"
+            raise UserError(
+                f"{key}.path={self.path} cannot score {answer} ({outcome.text}): it must return a "
+                f"finite number for every answer; correct it, {key}.arguments or "
+                f"{key}.time_limit_s"
+            )
 
     @property
     def scoring(self) -> FunctionScoring:
@@ -115,10 +190,26 @@ class FunctionReward(RewardOptions):
         return FunctionScoring(self.path, self.arguments, self.style, self.time_limit_s)
 
     @property
+    def is_local(self) -> bool:
+        """Whether the function runs in this process: one of this package, without a time limit."""
+        return self.path.startswith(PACKAGE) and not self.time_limit_s and self.workers < 2
+
+    def facts(self) -> Facts:
+        """What the function looks like. Raises what its module raised in the worker."""
+        if self.is_local:
+            return loaded(self.path)[1]
+        place = os.getcwd(), self.path
+        if place not in _facts:
+            workers = workers_for(self.scoring, self.workers, self.time_limit_s)
+            _facts[place] = workers.facts()
+            keep(workers)
+        return _facts[place]
+
+    @property
     def note(self) -> str:
         if not self.path:
             return ""
-        facts = facts_by_path(self)
+        facts = self.facts()
         style = facts.style(self.style)
         form = f"async {FORMS[style]}" if facts.is_async else FORMS[style]
         return f"{self.path} is called as {form} (style={style})"
@@ -127,11 +218,11 @@ class FunctionReward(RewardOptions):
     def columns(self) -> tuple[str, ...] | None:
         if not self.path:
             return ()
-        facts = facts_by_path(self)
+        facts = self.facts()
         return facts.columns(facts.style(self.style), self.arguments)
 
     def code_digests(self) -> list[str]:
-        file = facts_by_path(self).file
+        file = self.facts().file
         return [hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""]
 
 
@@ -166,12 +257,13 @@ class FunctionScoring(Scoring):
         if self.style is Style.trl:
             return enumerate(self._together(items))
         if facts.is_async:
-            return enumerate(self._waited_for(items))
-        score = self._score
-        return ((place, outcome_of(score, one, self.path)) for place, one in enumerate(items))
+            values = results(self._called, items, self.seconds, self.path)
+            return enumerate(map(self._read, values, items))
 
-    def _score(self, item: Item) -> float:
-        return one_score(self.style, self._called(item))
+        def score(item: Item) -> float:
+            return one_score(self.style, self._called(item))
+
+        return ((place, outcome_of(score, one, self.path)) for place, one in enumerate(items))
 
     def _called(self, item: Item) -> Any:
         function, facts = loaded(self.path)
@@ -184,12 +276,6 @@ class FunctionScoring(Scoring):
             return value
         return outcome_of(lambda _: one_score(self.style, value), item, self.path)
 
-    def _waited_for(self, items: Sequence[Item]) -> Iterator[Outcome]:
-        """The outcomes of coroutines, which wait at the same time."""
-        from rlhf_lab.rewards.coroutines import results
-
-        return map(self._read, results(self._called, items, self.seconds, self.path), items)
-
     def _together(self, items: Sequence[Item]) -> Iterator[Outcome]:
         """The outcomes of one call for all items: the score of each, or the error of all."""
         values: list[Any] = []
@@ -199,9 +285,7 @@ class FunctionScoring(Scoring):
             given, named = trl_call(facts, items, self.arguments)
             value = function(*given, **named)
             if facts.is_async:
-                from rlhf_lab.rewards.coroutines import result
-
-                value = result(value)
+                value = runner().run(value)
             values.extend(listed(value, len(items)))
 
         if isinstance(whole := outcome_of(called, items[0], self.path), Failure):
@@ -226,98 +310,34 @@ def loaded(path: str) -> tuple[Callable[..., Any], Facts]:
     return function, facts_of(function, getattr(sys.modules[module], "__file__", None) or "")
 
 
-def is_local(options: FunctionReward) -> bool:
-    """Whether the function runs in this process: one of this package, without a time limit."""
-    return options.path.startswith(PACKAGE) and not options.time_limit_s and options.workers < 2
+@functools.cache
+def runner() -> asyncio.Runner:
+    """One event loop for all calls of a worker, to which clients that a module keeps belong."""
+    # Here, since asyncio takes a third of a worker's start, and few functions need it.
+    import asyncio
+
+    return asyncio.Runner()
 
 
-# By the working folder, which has the modules, and the path.
-_facts: dict[tuple[str, str], Facts] = {}
+def results(
+    start: Callable[[Item], Coroutine[Any, Any, Any]],
+    items: Sequence[Item],
+    seconds: float,
+    name: str,
+) -> list[Any]:
+    """What the coroutine of each item returns, or its failure; all wait at the same time. seconds:
+    the limit of each; 0 for none. name: of what is called, in messages."""
+    import asyncio
 
+    async def one(item: Item) -> Any:
+        limit = asyncio.timeout(seconds or None)
+        try:
+            async with limit:
+                return await start(item)
+        except BaseException as error:
+            return late(item, seconds) if limit.expired() else failure(item, name, error)
 
-def facts_by_path(options: FunctionReward) -> Facts:
-    """What the function looks like. Raises what its module raised in the worker."""
-    if is_local(options):
-        return loaded(options.path)[1]
-    place = os.getcwd(), options.path
-    if place not in _facts:
-        workers = workers_for(options.scoring, options.workers, options.time_limit_s)
-        _facts[place] = workers.facts()
-        keep(workers)
-    return _facts[place]
+    async def every() -> list[Any]:
+        return list(await asyncio.gather(*map(one, items)))
 
-
-def require_function(key: str, options: FunctionReward) -> None:
-    """Refuse a path that leads to nothing that can be called as a reward is."""
-    place = f"{key}.path={options.path}"
-    if not all(part.isidentifier() for part in options.path.split(".")) or "." not in options.path:
-        raise UserError(
-            f"{place}: pass the dotted name of a function, as in {key}.path=my_module.my_reward"
-        )
-    try:
-        facts = facts_by_path(options)
-    except Exception as error:
-        raise UserError(
-            f"{place} could not be imported ({error}): pass "
-            f"MODULE.FUNCTION, of a module in the working folder ({os.getcwd()}) or installed"
-        ) from error
-    if not facts.is_callable:
-        raise UserError(f"{place} is {facts.shown}, which cannot be called: name a function")
-    style = facts.style(options.style)
-    lists = sorted({"prompts", "completions", "queries"} & set(facts.names))
-    if style in (Style.own, Style.verl) and lists:
-        raise UserError(
-            f"{key}.style={style} with {place}, whose parameter {lists[0]!r} is a list by its name:"
-            f" pass {key}.style=auto, or name it in the singular"
-        )
-    if facts.signature and style is Style.own:
-        require_arguments(key, options, facts)
-
-
-def require_arguments(key: str, options: FunctionReward, facts: Facts) -> None:
-    """Refuse a function of the own form that does not take what every call passes."""
-    named = dict.fromkeys((*STANDARD[Style.own][2:], *options.arguments))
-    columns = dict.fromkeys(facts.columns(Style.own, options.arguments) or ())
-    try:
-        assert facts.signature is not None
-        facts.signature.bind("", "", **columns | named)
-    except TypeError as error:
-        raise UserError(
-            f"{key}.path={options.path} does not take the arguments of a reward ({error}): write it"
-            f" as `{SIGNATURE}`, or in a form of TRL, verl or OpenRLHF, with the names in "
-            f"{key}.arguments as further keyword arguments"
-        ) from error
-
-
-def require_columns(key: str, options: FunctionReward, example: Example) -> None:
-    """Refuse a function that asks for a column that the rows do not have."""
-    facts = facts_by_path(options)
-    style, known = facts.style(options.style), columns_of(example)
-    passed = {*STANDARD[style], *options.arguments, *known}
-    if style is Style.verl and not first_of(TRUTHS, known, example.reference):
-        passed.discard("ground_truth")
-    missing = [name for name in facts.required(style) if name not in passed]
-    if missing:
-        raise UserError(
-            f"{key}.path={options.path} asks for {missing[0]!r}, and the rows have "
-            f"{', '.join(sorted(known)) or 'no columns'}: rename the column or the parameter, pass "
-            f"+{key}.arguments.{missing[0]}=VALUE, or for ground_truth task.reference=COLUMN"
-        )
-
-
-def require_score(key: str, options: FunctionReward, example: Example) -> None:
-    """Refuse a function that has no finite score for a task's own reference answer."""
-    require_columns(key, options, example)
-    item = Item(example, example.reference.strip(), True, (), example.prompt)
-    if is_local(options):
-        ((_, outcome),) = options.scoring.outcomes([item])
-    else:
-        workers = workers_for(options.scoring, options.workers, options.time_limit_s)
-        ((_, outcome),) = workers.outcomes([item])
-        keep(workers)
-    if isinstance(outcome, Failure):
-        answer = "a reference answer" if example.reference else "an empty answer"
-        raise UserError(
-            f"{key}.path={options.path} cannot score {answer} ({outcome.text}): it must return "
-            f"a finite number for every answer; correct it, {key}.arguments or {key}.time_limit_s"
-        )
+    return runner().run(every())

@@ -27,11 +27,6 @@ class TimeUp(RuntimeError):
     """The function did not come back within its time limit."""
 
 
-def plain_prompt(prompt: Prompt) -> str:
-    """The text of the example, for those who read no chats."""
-    return prompt.example.prompt
-
-
 class SampleScorer(Reward):
     """Scores sample by sample. What the judge raises stops the run; with on_error=drop a group of
     which one sample fails has no score instead, and failures are counted.
@@ -47,7 +42,7 @@ class SampleScorer(Reward):
         on_error: OnError,
         text_of: Callable[[Sample], str] = attrgetter("text"),
         workers: int | None = None,
-        prompt_text: Callable[[Prompt], str] = plain_prompt,
+        prompt_text: Callable[[Prompt], str] = attrgetter("example.prompt"),
     ) -> None:
         self._scoring = judge if isinstance(judge, Scoring) else EachSample(judge)
         self._num, self._seconds = workers, seconds

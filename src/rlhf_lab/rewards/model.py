@@ -16,11 +16,11 @@ from torch import Tensor
 
 from rlhf_lab.models.batching import pad_right
 from rlhf_lab.models.borders import longest_row
-from rlhf_lab.models.causal_rows import causal_inputs, is_causal, stores_no_masks
 from rlhf_lab.models.devices import chosen, device_of, torch_threads
 from rlhf_lab.models.forward import positions
-from rlhf_lab.models.last_columns import last_column_stack, last_token_outputs
+from rlhf_lab.models.last_token_forward import last_column_stack, last_token_outputs
 from rlhf_lab.models.reward_model import chosen_label, for_scores, load_reward_model
+from rlhf_lab.models.right_padded import is_causal, right_padded_inputs, stores_no_masks
 from rlhf_lab.rewards.fields import AUTO
 from rlhf_lab.rewards.model_options import LearnedReward
 from rlhf_lab.rewards.options import RewardContext, RewardOptions
@@ -188,7 +188,7 @@ def inputs_of(model: Any, tokens_BT: Tensor, mask_BT: Tensor) -> dict[str, Any]:
         from rlhf_lab.models.block_attention import use_blocks
 
         use_blocks(model)
-        return causal_inputs(tokens_BT)
+        return right_padded_inputs(tokens_BT)
     return {
         "input_ids": tokens_BT,
         "attention_mask": mask_BT,
@@ -248,8 +248,8 @@ def steps_encoder(
         return steps_as_tokens
     if not reward_tokenizer.is_fast:
         raise UserError(
-            f"{key}={path}: its tokenizer cannot tell which token stands where in a text,"
-            "  and its vocabulary is not the policy's; choose a model with a fast tokenizer"
+            f"{key}={path}: its tokenizer does not map tokens to positions in a text, "
+            "and its vocabulary is not the policy's; choose a model with a fast tokenizer"
         )
     return functools.partial(steps_as_text, reward_tokenizer, decode)
 
@@ -265,7 +265,7 @@ def as_text(tokenizer: Any, group: Group, sample: Sample) -> Sequence[int]:
         return [*frame.row(example.prompt + sample.text), frame.end]
     tokens = as_chat(tokenizer, group, sample)
     last = next((n for n in range(len(tokens), 0, -1) if frame.has_end(tokens[:n])), 0)
-    # What stands behind the end token begins the next message.
+    # Text after the end token begins the next message.
     is_ended = last and not frame.text(tokens[last:]).strip()
     return tokens[:last] if is_ended else [*tokens, frame.end]
 

@@ -169,7 +169,6 @@ class EnsembleScorer(Reward):
         self._members = members
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
-        """One float per sample, in order."""
         rows = [member.score(groups) for member in self._members]
         return [
             tuple(self._combined(scores) for scores in zip(*of_group, strict=True))

@@ -118,7 +118,6 @@ class RewardContext:
     key: str = "reward"
 
     def terms_of(self, options: RewardOptions) -> dict[str, Reward]:
-        """The live rewards of the terms."""
         return {
             name: build_scorer(term, replace(self, key=f"{self.key}.terms.{name}"))
             for name, term in options.terms.items()

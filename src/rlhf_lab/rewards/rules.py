@@ -1,7 +1,7 @@
 """Small rules for `reward=function`, as rewards or as gates: most give 1 where the rule is kept,
 else 0.
 
-reward.path=rlhf_lab.rewards.rules.NAME; what stands after `finished` is set by reward.arguments.
+reward.path=rlhf_lab.rewards.rules.NAME; parameters after `finished` are set by reward.arguments.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def mentions(
     finished: bool,
     texts: Sequence[str],
 ) -> float:
-    """The share of the texts that stand in it, in capitals or not: 1 for all of them."""
+    """The share of the texts that it contains, in capitals or not: 1 for all of them."""
     is_mentioned = [text.lower() in completion.lower() for text in texts]
     return sum(is_mentioned) / len(is_mentioned)
 

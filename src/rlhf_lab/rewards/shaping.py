@@ -113,7 +113,6 @@ class ShapedScorer(Reward):
         self._limit = response_limit
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
-        """One float per sample, in order."""
         return [group.rewards for group in self.scored(groups)]
 
     def scored(self, groups: Sequence[Group]) -> list[Group]:
@@ -124,7 +123,6 @@ class ShapedScorer(Reward):
         ]
 
     def drain(self) -> Mapping[str, int]:
-        """The counts of the reward."""
         return self._inner.drain()
 
     def _row(self, group: Group, rewards: tuple[float, ...]) -> tuple[float, ...]:

@@ -72,7 +72,10 @@ class StepsScorer(Reward):
         positions = iter(ends)
         out = []
         for group in groups:
-            steps = tuple(self._earned(next(positions), next(probabilities)) for _ in group.samples)
+            steps = []
+            for _ in group.samples:
+                earned = refined(next(probabilities), self._options.refine, self._options.eta)
+                steps.append(tuple(zip(next(positions), earned, strict=True)))
             sums = [sum(reward for _, reward in row) for row in steps]
             out.append(group.scored(sums, steps))
         return out
@@ -89,15 +92,8 @@ class StepsScorer(Reward):
             probability_BT[number, list(ends)].tolist() for number, (_, ends) in enumerate(rows)
         ]
 
-    def _earned(
-        self, ends: Sequence[int], probabilities: Sequence[float]
-    ) -> tuple[tuple[int, float], ...]:
-        earned = refined(probabilities, self._options.refine, self._options.eta)
-        return tuple(zip(ends, earned, strict=True))
-
 
 def build_steps(options: StepsReward, context: RewardContext) -> StepsScorer:
-    """The live reward of these options."""
     key = f"{context.key}.path"
     model, own_tokenizer, offset = load_reward_model(options.path, key, options.tokenizer)
     require_token_scores(model, options.path, key)
@@ -108,7 +104,6 @@ def build_steps(options: StepsReward, context: RewardContext) -> StepsScorer:
 
 
 def refined(probabilities: Sequence[float], refine: Refine, eta: float) -> list[float]:
-    """What the steps earn."""
     earned = list(probabilities)
     if refine in (Refine.clip, Refine.clip_delta):
         earned = [min(r - eta, 0.0) for r in earned]

@@ -123,5 +123,5 @@ class StepsReward(RewardOptions):
 
     @property
     def mark(self) -> str:
-        """The separator as it stands in a text."""
+        """The separator with line ends in place of \\n."""
         return self.separator.replace("\\n", "\n")

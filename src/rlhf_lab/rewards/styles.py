@@ -18,7 +18,7 @@ from rlhf_lab.types.samples import MIXED_TASK, Example
 
 
 class Style(StrEnum):
-    """Whose signature a function has; auto reads it from the names of its parameters."""
+    """The form of a function's signature; auto finds it by the names of the parameters."""
 
     auto = "auto"
     own = "own"
@@ -72,7 +72,7 @@ class Facts:
         return any(one.kind is Parameter.VAR_KEYWORD for one in every)
 
     def style(self, wanted: Style) -> Style:
-        """The style itself, or the one that the names of the parameters tell."""
+        """The style itself, or the one that the names of the parameters imply."""
         if wanted is not Style.auto:
             return wanted
         names = set(self.names)

@@ -88,7 +88,6 @@ class EachSample(Scoring):
     judge: Judge
 
     def outcomes(self, items: Sequence[Item]) -> Iterator[tuple[int, Outcome]]:
-        """One call after another."""
         for place, item in enumerate(items):
             yield place, outcome_of(self._score, item, self.name)
 

@@ -243,7 +243,6 @@ def starter() -> ThreadPoolExecutor:
 
 
 def close_all(workers: list[Worker]) -> None:
-    """End all processes."""
     for worker in workers:
         worker.child.close()
     workers.clear()

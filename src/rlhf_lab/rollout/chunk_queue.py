@@ -5,22 +5,171 @@ Each chunk's lag is checked against what the mode promises.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
 
-from rlhf_lab.rollout.arrivals import Arrivals, OrderOfPrompts
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.chunk_states import PendingChunk, Queued, QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.feeds import RecordedWeights, Segments
-from rlhf_lab.rollout.lag_check import check_lag, is_too_old
-from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import WeightPolicy
-from rlhf_lab.rollout.partial_rollout import PartialRollout
-from rlhf_lab.rollout.tokens_in_flight import TokensInFlight
+from rlhf_lab.rollout.mode import Mode, WeightPolicy, WhenStale
+from rlhf_lab.rollout.partial_rollout import PartialRollout, segments_of
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, Rollout
+from rlhf_lab.types.samples import lag_in_rounds
+
+
+class TokensInFlight:
+    """Counts by chunk. `add` is called in the thread that finished a rollout."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_flight: dict[tuple[int, int], int] = {}
+        self._generated = 0
+
+    def add(self, rollout: Rollout) -> None:
+        """Count a rollout, or a segment of one, as generated and not taken."""
+        with self._lock:
+            self._generated += rollout.response_tokens
+            key = (rollout.chunk.round, rollout.chunk.index)
+            self._in_flight[key] = self._in_flight.get(key, 0) + rollout.response_tokens
+
+    def take(self, rollout: Rollout) -> None:
+        """A round has taken a rollout, or passed it over as too old."""
+        with self._lock:
+            del self._in_flight[rollout.chunk.round, rollout.chunk.index]
+
+    def restore(self, taken: int) -> None:
+        """Continue from the tokens that rounds before a checkpoint have taken."""
+        self._generated = taken
+
+    @property
+    def totals(self) -> tuple[int, int]:
+        """Tokens generated so far, and those among them that have not been taken yet."""
+        with self._lock:
+            return self._generated, sum(self._in_flight.values())
+
+
+def is_too_old(mode: Mode, rollout: Rollout, version: int) -> bool:
+    """Whether the round of this version passes over a rollout as too old."""
+    is_older = lag_in_rounds(version, rollout.version) > mode.max_staleness
+    return is_older and mode.when_stale is WhenStale.drop
+
+
+def check_lag(
+    mode: Mode, budget: StalenessBudget, pending: PendingChunk, rollout: Rollout, version: int
+) -> None:
+    """Raise RuntimeError if the chunk's lag is not exactly what the mode promises."""
+    lag = lag_in_rounds(version, rollout.version)
+    allowed = range(mode.max_staleness + 1)
+    is_timed = mode.uses_latest_weights or mode.is_replay
+    # Chunks of a virtual cluster that a fork takes over may still wait, or be lost and begin anew.
+    is_inherited = budget.is_inherited(pending.number) and not mode.is_virtual
+    if is_inherited or not is_timed:
+        expected = version - budget.version_of(pending.number)
+        allowed = range(expected, expected + 1)
+        if rollout.chunk.round != version and not is_timed:
+            allowed = range(0)
+    if not follows_its_segments(mode, pending, rollout):
+        allowed = range(0)
+    if lag not in allowed and not is_too_old(mode, rollout, version):
+        raise RuntimeError(
+            f"off-policy accounting broken: round {version} got chunk {rollout.chunk.index} "
+            f"of round {rollout.chunk.round}, written by version {rollout.version}; the lag "
+            f"must be in {list(allowed)}"
+        )
+
+
+def follows_its_segments(mode: Mode, pending: PendingChunk, rollout: Rollout) -> bool:
+    """Whether the expected versions wrote the segments of a partial rollout."""
+    steps, count = mode.segment_steps, len(rollout.segments)
+    if not steps:
+        return True
+    promised = segments_of(rollout.chunk.round, pending.version, steps, count)
+    return list(rollout.segments) == promised and rollout.is_finished
+
+
+class Arrivals(Protocol):
+    """Which chunk a round takes next, of those that are admitted and not taken."""
+
+    def next(self, pending: Sequence[PendingChunk], version: int, missing: int) -> PendingChunk:
+        """The chunk to take next. pending: oldest first. missing: chunks that the round of this
+        version still needs."""
+        ...
+
+    def taken(self, chosen: Sequence[Rollout]) -> None:
+        """Called with the rollouts of a round, before it is trained on."""
+        ...
+
+    def measures(self) -> Metrics:
+        """Sums over the run until the newest weights were filled in."""
+        ...
+
+    def row(self, number: int) -> Mapping[str, Any]:
+        """What the schedule records of a chunk besides its versions."""
+        ...
+
+    def state(self) -> Mapping[str, Any]:
+        """What a checkpoint stores, for `restore`."""
+        ...
+
+    def written(self, pending: PendingChunk) -> Rollout | None:
+        """The rollout of a pending chunk that a checkpoint stores."""
+        ...
+
+    def restore(
+        self,
+        state: Mapping[str, Any],
+        queued: Sequence[QueuedChunk],
+        chunk: Callable[[int], Chunk],
+    ) -> None:
+        """Continue from a checkpoint. Called once, before `restored`. chunk: by its number."""
+        ...
+
+    def restored(self, chunk: QueuedChunk) -> Future[Rollout] | None:
+        """The future of a chunk of a checkpoint; None if it must be submitted again."""
+        ...
+
+
+class OrderOfPrompts:
+    """The oldest prompts first, whenever they are finished."""
+
+    def next(self, pending: Sequence[PendingChunk], version: int, missing: int) -> PendingChunk:
+        return pending[0]
+
+    def taken(self, chosen: Sequence[Rollout]) -> None:
+        """Nothing depends on it."""
+
+    def measures(self) -> Metrics:
+        return {}
+
+    def row(self, number: int) -> Mapping[str, Any]:
+        return {}
+
+    def state(self) -> Mapping[str, Any]:
+        return {}
+
+    def written(self, pending: PendingChunk) -> Rollout | None:
+        is_done = pending.future.done() and pending.future.exception() is None
+        return pending.future.result() if is_done else None
+
+    def restore(
+        self,
+        state: Mapping[str, Any],
+        queued: Sequence[QueuedChunk],
+        chunk: Callable[[int], Chunk],
+    ) -> None:
+        """Nothing was stored."""
+
+    def restored(self, chunk: QueuedChunk) -> Future[Rollout] | None:
+        if chunk.rollout is None:
+            return None
+        future: Future[Rollout] = Future()
+        future.set_result(chunk.rollout)
+        return future
 
 
 class ChunkQueue:
@@ -66,7 +215,7 @@ class ChunkQueue:
         numbers = self._budget.admit(weights.version)
         admitted = [(number, self._runner.chunk(number)) for number in numbers]
         if self._writes_whole_chunks:
-            self._executor.announce(weights, [chunk for _, chunk in admitted[1:]])
+            self._executor.prefetch(weights, [chunk for _, chunk in admitted[1:]])
         for number, chunk in admitted:
             self._submit(number, chunk, weights)
 

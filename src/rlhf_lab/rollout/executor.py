@@ -25,7 +25,7 @@ WATCH_SECONDS = 0.25
 class Executor(Protocol):
     """Generates chunks. `submit` returns the future of a chunk's rollout.
 
-    `announce` names chunks that are submitted next, with the same weights, so that a generator may
+    `prefetch` names chunks that are submitted next, with the same weights, so that a generator may
     write them together. `publish` makes a version the latest one, and `latest` is the feed that
     reads it: when the chunk starts, or before every token. on_done is called with every finished
     rollout, in the thread that finished it. seconds_in_caller: generation and scoring in the
@@ -48,7 +48,7 @@ class Executor(Protocol):
 
     def latest(self, per_token: bool) -> WeightFeed: ...
 
-    def announce(self, weights: Weights, chunks: Sequence[Chunk]) -> None: ...
+    def prefetch(self, weights: Weights, chunks: Sequence[Chunk]) -> None: ...
 
     def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]: ...
 
@@ -76,8 +76,8 @@ class InlineExecutor:
     def latest(self, per_token: bool) -> WeightFeed:
         raise NotImplementedError("the trainer generates by itself: no weights can come meanwhile")
 
-    def announce(self, weights: Weights, chunks: Sequence[Chunk]) -> None:
-        self._worker.announce(weights, chunks)
+    def prefetch(self, weights: Weights, chunks: Sequence[Chunk]) -> None:
+        self._worker.prefetch(weights, chunks)
 
     def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:
         future: Future[Rollout] = Future()
@@ -195,7 +195,7 @@ class BackgroundExecutor:
 
         return LatestWeights(read, per_token)
 
-    def announce(self, weights: Weights, chunks: Sequence[Chunk]) -> None:
+    def prefetch(self, weights: Weights, chunks: Sequence[Chunk]) -> None:
         """Nothing to do: workers see the chunks that they have been sent in advance."""
 
     def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:

@@ -23,9 +23,9 @@ from rlhf_lab.rollout.open_groups import (
     batches,
     chunk_of,
     merged,
+    recycling_metrics,
     unbegun,
 )
-from rlhf_lab.rollout.recycling_metrics import recycling_metrics
 from rlhf_lab.rollout.worker import written_segments
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.rollouts import Rollout

@@ -3,11 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from rlhf_lab.rollout.lag_shares import shares_of
-from rlhf_lab.rollout.mode_choices import ExecutorKind, OnFailure, WeightPolicy, WhenStale
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+
+
+class ExecutorKind(StrEnum):
+    """Where generation runs: in the trainer's time, in a thread, in a process of its own, or in the
+    trainer's time on the clock of a virtual cluster."""
+
+    inline = "inline"
+    thread = "thread"
+    process = "process"
+    virtual = "virtual"
+
+
+class WeightPolicy(StrEnum):
+    """Which version writes a chunk: the one at its admission (reproducible), the latest one at its
+    first token, the latest one at every token, that of a recorded schedule, or the one that a
+    generator of a virtual cluster holds."""
+
+    admission = "admission"
+    latest = "latest"
+    latest_per_token = "latest_per_token"
+    recorded = "recorded"
+    cluster = "cluster"
+
+
+class WhenStale(StrEnum):
+    """How max_staleness is enforced: generators wait, or samples that are too old are dropped."""
+
+    wait = "wait"
+    drop = "drop"
+
+
+class OnFailure(StrEnum):
+    """What happens when a generator process is killed, hangs or raises."""
+
+    stop = "stop"
+    restart = "restart"
+
+
+def shares_of(text: str, max_staleness: int) -> tuple[float, ...]:
+    """Probability of each lag 0..S. Raises UserError for what is no distribution."""
+    try:
+        shares = tuple(float(share) for share in text.split(","))
+    except ValueError:
+        shares = ()
+    if len(shares) != max_staleness + 1 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+        raise UserError(
+            f"mode.lag_probabilities={text!r} with mode.max_staleness="
+            f"{max_staleness}: pass {max_staleness + 1} numbers that sum to 1, "
+            "quoted, as in 'mode.lag_probabilities=\"0.5,0.5\"'"
+        )
+    return shares
 
 
 @dataclass(frozen=True)

@@ -5,24 +5,51 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rlhf_lab.rollout import stack_file
-from rlhf_lab.rollout.failures import FailurePolicy, GeneratorFailure
 from rlhf_lab.rollout.feeds import source_of
-from rlhf_lab.rollout.generator_main import serve
+from rlhf_lab.rollout.generator_main import StackFile, serve
+from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.shared import Progress, SharedWeights
-from rlhf_lab.rollout.stack_file import StackFile
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.child import RemoteTraceback, exit_text
 from rlhf_lab.runs.memory import count_as_child
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, Rollout
+
+
+class GeneratorFailure(RuntimeError):
+    """A generator process was killed or hung: the message names it and the chunk at work."""
+
+
+@dataclass(frozen=True)
+class FailurePolicy:
+    """Whether a generator that fails is restarted, and where failures are reported."""
+
+    on_failure: OnFailure
+    hang_seconds: float
+    max_restarts: int
+    report: Callable[[str], None]
+
+    def may_restart(self, restarts: int) -> bool:
+        """Whether a generator may be restarted after so many restarts."""
+        return self.on_failure is OnFailure.restart and restarts < self.max_restarts
+
+    def report_restart(self, number: int, restarts: int, error: Exception) -> None:
+        """Tell that a generator is restarted for the `restarts`-th time, and why."""
+        detail = "".join(traceback.format_exception(error))
+        self.report(
+            f"generator {number} failed and is started again ({restarts} of "
+            f"{self.max_restarts} times); its chunks are generated anew, with the same bits\n"
+            f"{detail}"
+        )
+
 
 NOTICE_SECONDS = 5.0
 
@@ -168,7 +195,7 @@ class GeneratorProcess:
         if not self._outstanding or self._hang:
             return
         stalled, limit = self._progress.stalled_seconds(), self._care.hang_seconds
-        if stalled >= min(NOTICE_SECONDS - 2 * stack_file.ANSWER_SECONDS, limit):
+        if stalled >= min(NOTICE_SECONDS - 2 * StackFile.answer_seconds, limit):
             self._report_stall(stalled)
         if stalled >= limit:
             self._hang = (

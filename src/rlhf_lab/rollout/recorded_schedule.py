@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.rollout.feeds import Segments
-from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.rollout.generators.options import GeneratorOptions
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.folder import SCHEDULE
 from rlhf_lab.runs.jsonl import read_rows
@@ -16,7 +16,7 @@ from rlhf_lab.types.run_options import RunOptions
 
 
 def read_schedule(
-    folder: Path, mode: Mode, options: RunOptions, generator: HFSampling
+    folder: Path, mode: Mode, options: RunOptions, generator: GeneratorOptions
 ) -> dict[int, Segments]:
     """The versions that wrote each chunk of a run. Raises UserError for a run that differs from
     this one in length or staleness, that has partial rollouts, or whose samples the generator did

@@ -12,9 +12,9 @@ from rlhf_lab.rollout.generators.pairs import PairsGenerator
 from rlhf_lab.tasks.pairs import is_pair
 from rlhf_lab.types.data import Clock
 from rlhf_lab.types.heartbeat import nothing, watched
-from rlhf_lab.types.protocols import Anticipating, Closing, Generator, Reporting, WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.reward import Reward
-from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout, Span
+from rlhf_lab.types.rollouts import Chunk, Rollout, Span
 from rlhf_lab.types.samples import Finish, Group, Sample
 
 
@@ -59,19 +59,18 @@ class RolloutWorker:
             segments,
             tokens,
             (Span("generate", start, generated),),
-            report=self._report(),
+            report=self._generator.report(),
         )
         # A reward is of whole samples: the segment that finishes them scores them.
         ended = tuple(group for group in rollout.groups if group.is_finished)
         is_due = bool(ended) if chunk.scores_groups else rollout.is_finished
         return self._scored(rollout, ended, pulse) if is_due else rollout
 
-    def announce(self, feed: WeightFeed, chunks: Iterable[Chunk]) -> None:
-        """Chunks that `run` will be called with later, in order, with the same feed."""
-        if isinstance(self._generator, Anticipating):
-            for chunk in chunks:
-                if online := self._online(chunk).prompts:
-                    self._generator.announce(feed, replace(chunk, prompts=online))
+    def prefetch(self, feed: WeightFeed, chunks: Iterable[Chunk]) -> None:
+        """Take note of chunks that `run` will be called with later, in order, with this feed."""
+        for chunk in map(self._online, chunks):
+            if chunk.prompts:
+                self._generator.prefetch(feed, chunk)
 
     def _online(self, chunk: Chunk) -> Chunk:
         """The chunk without prompts of a file of pairs."""
@@ -96,12 +95,8 @@ class RolloutWorker:
         )
 
     def opening(self) -> tuple[str, ...]:
-        """What the generator has to say before its first chunk."""
-        return self._report().notes
-
-    def _report(self) -> GeneratorReport:
-        generator = self._generator
-        return generator.report() if isinstance(generator, Reporting) else GeneratorReport()
+        """The generator's notes before its first chunk."""
+        return self._generator.report().notes
 
     def _scored(
         self, rollout: Rollout, ended: Sequence[Group], pulse: Callable[[], None]
@@ -129,8 +124,7 @@ class RolloutWorker:
 
     def close(self) -> None:
         """End what the generator started."""
-        if isinstance(self._generator, Closing):
-            self._generator.close()
+        self._generator.close()
 
 
 def is_offline(group: Group) -> bool:

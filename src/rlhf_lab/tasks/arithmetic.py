@@ -83,7 +83,6 @@ class Arithmetic(GeneratedTask):
         )
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """One token a character."""
         return character_tokenizer()
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
@@ -93,10 +92,6 @@ class Arithmetic(GeneratedTask):
     def answer(self, text: str) -> str | None:
         """The whole text, as `judge` reads it."""
         return text or None
-
-    def is_same_answer(self, one: str, other: str) -> bool:
-        """Whether they are the same digits, as `judge` compares them."""
-        return one == other
 
 
 def draw_prompt(task: Arithmetic, split: Split, rng: random.Random) -> tuple[list[int], str]:
@@ -113,7 +108,6 @@ def draw_prompt(task: Arithmetic, split: Split, rng: random.Random) -> tuple[lis
 
 
 def render(numbers: Sequence[int], operations: str) -> str:
-    """The prompt's text."""
     rest = (f"{sign}{number}" for sign, number in zip(operations, numbers[1:], strict=True))
     return f"{numbers[0]}{''.join(rest)}="
 

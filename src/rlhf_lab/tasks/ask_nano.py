@@ -13,25 +13,25 @@ from __future__ import annotations
 import copy
 import functools
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.environment import Turn
-from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
-from rlhf_lab.tasks.tldr_nano_world import (
+from rlhf_lab.tasks.tldr_nano import (
     CORE,
     IMPORTANCE,
     MAX_RESPONSE,
     SENTENCES,
     SLOTS,
-    Facts,
     Imperfection,
+    TldrNano,
     facts_of,
     render_post,
     render_reference,
     score,
+    word_tokenizer,
 )
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -105,7 +105,6 @@ def asked_slot(action: str) -> str | None:
 
 
 def question(slot: str) -> str:
-    """The action that asks for a fact."""
     return f"{QUESTION} {slot}"
 
 
@@ -119,17 +118,6 @@ def answer(facts: Mapping[str, str], slot: str, seed: int) -> str:
 def unstated_slots(hidden: Mapping[str, str]) -> tuple[str, ...]:
     """The slots that the post leaves out, in the order of the slots."""
     return tuple(hidden[UNSTATED].split())
-
-
-def known_facts(hidden: Mapping[str, str], asked: Collection[str]) -> Facts:
-    """The facts that the post states or that were asked for."""
-    unknown = set(unstated_slots(hidden)) - set(asked)
-    return {slot: hidden[slot] for slot in SLOTS if slot not in unknown}
-
-
-def question_words() -> list[str]:
-    """Every word of questions, each once, in a fixed order."""
-    return list(dict.fromkeys((QUESTION, *MINOR)))
 
 
 @dataclass(frozen=True)
@@ -185,15 +173,15 @@ class AskNano(TldrNano):
         return question_tokenizer()
 
     def environment(self) -> AuthorEnvironment:
-        """The author of one post."""
         return AuthorEnvironment(self.max_turns, self.question_cost, self.progress_weight)
 
     def demonstration(self, example: Example) -> list[str]:
         """Some questions for unstated facts, then an imperfect summary of what is known by then."""
         rng = random.Random(stable_hash(self.world_seed, "ask_nano", "demonstration", example.uid))
-        wanted = [s for s in unstated_slots(example.hidden) if rng.random() < self.ask_rate]
-        asked = wanted[: self.max_turns - 1]
-        known = known_facts(example.hidden, asked)
+        unstated = unstated_slots(example.hidden)
+        asked = [slot for slot in unstated if rng.random() < self.ask_rate][: self.max_turns - 1]
+        unknown = set(unstated) - set(asked)
+        known = {slot: example.hidden[slot] for slot in SLOTS if slot not in unknown}
         summary = render_reference(known, self._imperfection(), rng)
         return [f" {action}" for action in (*map(question, asked), summary)]
 
@@ -208,7 +196,7 @@ def question_tokenizer() -> PreTrainedTokenizerFast:
 
     tokenizer = copy.deepcopy(word_tokenizer())
     words: dict[str, int] = tokenizer.get_vocab()
-    for word in question_words():
+    for word in dict.fromkeys((QUESTION, *MINOR)):
         words.setdefault(word, len(words))
     tokenizer.backend_tokenizer.model = WordLevel(words, unk_token="<unk>")
     return tokenizer

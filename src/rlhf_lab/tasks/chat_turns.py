@@ -1,7 +1,7 @@
 """Tokens that the chat template puts between two assistant turns: the observation as a message.
 
-A policy's tokens stay as they were sampled, so that only what stands behind its end token is
-rendered. The text is cut from a dialogue with a fixed answer:
+The policy's tokens stay as they were sampled: only the text after its end token is rendered. It is
+cut from a dialogue with a fixed answer:
 
     <user> Add 1 and 2. <end> <assistant> An answer. <end> <tool> 3 <end> <assistant>
     |------------ the prompt -----------|                  |------- between --------|
@@ -28,7 +28,7 @@ OTHER_TEMPLATE = "pass task.chat_template=<file of another template>"
 
 
 class ObservationRole(StrEnum):
-    """Whose message an observation is in a chat."""
+    """The role of an observation's message in a chat."""
 
     user = "user"
     tool = "tool"
@@ -46,10 +46,10 @@ class TurnsOfChat:
         self._example = example
 
     def tokens(self, observation: str) -> list[int]:
-        """What stands between the end token of an action and the next action.
+        """The tokens between the end token of an action and the next action.
 
         They are read together with the end token, which may take spaces behind it into itself.
-        Raises UserError where the template does not go on behind an answer.
+        Raises UserError where the template has no messages after an answer.
         """
         text = f"{self._end_text}{self._parts(observation)[1]}"
         ids = TextFrame(self._tokenizer).inside(text)

@@ -16,7 +16,7 @@ A complete environment, and all that a task needs for it:
             return Turn(" lower" if guess > self.number else " higher", info={"guesses": 1})
 
 An episode is the prompt, then turns: the policy writes an action up to its end token, and reads the
-observation behind it. The environment of an episode is a pure function of the example, the seed and
+observation after it. The environment of an episode is a pure function of the example, the seed and
 the actions: an episode is repeated by repeating its actions, and the generator does so for some of
 them.
 """
@@ -36,7 +36,7 @@ from rlhf_lab.types.samples import POLICY, Episode, Example, Sample
 class Turn:
     """What an environment makes of an action.
 
-    observation: the text that the policy reads next; nobody reads it where the episode is done.
+    observation: the text that the policy reads next; not read where the episode is done.
     reward: of this turn; the reward of an episode is the sum over its turns. info: numbers that are
     summed over the turns of an episode, for metrics `episode/NAME`.
     """
@@ -48,10 +48,10 @@ class Turn:
 
 
 class Environment(Protocol):
-    """One episode at a time; each sample has an environment of its own."""
+    """One episode at a time; each sample has its own environment."""
 
     def reset(self, example: Example, seed: int) -> str:
-        """Begin an episode. Returns what the policy reads behind the prompt, '' for nothing."""
+        """Begin an episode. Returns what the policy reads after the prompt, '' for nothing."""
         ...
 
     def step(self, action: str, finished: bool) -> Turn:

@@ -10,34 +10,28 @@ from rlhf_lab.types import limits
 
 
 def world_seed() -> int:
-    """What a generated task's rows are drawn from."""
     return limits.seed(0, about="Seed of the generated rows; the run's seed does not change them.")
 
 
 def size(default: int, split: str, most: int = limits.MOST) -> int:
-    """How many rows of a split are generated."""
     return limits.count(default, most=most, about=f"Rows of the {split} split.")
 
 
 def held_out(default: int) -> int:
-    """Rows of a data set without a validation split that are used as one."""
     about = "Rows at the end of the train split that are held out as the validation split."
     return limits.count(default, about=about)
 
 
 def prompt_tokens(default: int, source: str = "") -> int:
-    """The longest prompt."""
     return limits.tokens(default, about="Longest prompt in tokens.", source=source)
 
 
 def response_tokens(default: int, source: str = "") -> int:
-    """The response limit."""
     about = "Longest response in tokens, unless generator.max_new_tokens is set."
     return limits.tokens(default, about=about, source=source)
 
 
 def chat_arguments() -> dict[str, Any]:
-    """Further arguments of a chat template."""
     about = (
         "Arguments of the chat template, such as {enable_thinking: false}; names that "
         "it does not read are refused."
@@ -46,7 +40,6 @@ def chat_arguments() -> dict[str, Any]:
 
 
 def long_references() -> LongReferences:
-    """What becomes of references that are too long."""
     about = (
         "References beyond the response limit: SFT leaves them out (left_out), or they are cut "
         "without an end token (cut) or with one (cut_with_end), which teaches to stop in the "
@@ -79,7 +72,6 @@ def turn_tokens(default: int, **bounds: Any) -> int:
 
 
 def episode_tokens(default: int) -> int:
-    """The response limit of an episode."""
     return limits.tokens(
         default,
         about=(
@@ -90,7 +82,6 @@ def episode_tokens(default: int) -> int:
 
 
 def score_field() -> Score:
-    """The option that tasks with constraints call score."""
     return limits.option(
         Score.all,
         about=(
@@ -101,7 +92,6 @@ def score_field() -> Score:
 
 
 def scoring_field() -> Scoring:
-    """The option that tasks with constraints call scoring."""
     return limits.option(
         Scoring.strict,
         about=(

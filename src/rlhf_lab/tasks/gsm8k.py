@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import logging
 import re
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from rlhf_lab.tasks import fields, math_answer
+from rlhf_lab.runs.foreign import call
+from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.hub import read_split
 from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.tasks.tables import RequiredFields, Row, Table, check_rows, split_examples
@@ -77,17 +80,16 @@ class Gsm8k(TaskOptions):
     def judge(self, example: Example, text: str, finished: bool) -> float:
         """1 if the first `#### answer` in the text is the reference's number, else 0."""
         if self.verify is Verify.math_verify:
-            return float(math_answer.is_correct(text, example.hidden["answer"]))
+            return float(is_correct(text, example.hidden["answer"]))
         return float(answer_of(text) == example.hidden["answer"])
 
     def answer(self, text: str) -> str | None:
         """The answer after the first `####`, as `verify` reads it."""
-        return math_answer.answer_of(text) if self.verify is Verify.math_verify else answer_of(text)
+        return math_answer_of(text) if self.verify is Verify.math_verify else answer_of(text)
 
     def is_same_answer(self, one: str, other: str) -> bool:
-        """Whether `verify` takes them for equal."""
         is_mathematical = self.verify is Verify.math_verify
-        return one == other or (is_mathematical and math_answer.are_equal(one, other))
+        return one == other or (is_mathematical and are_equal(one, other))
 
 
 def answer_of(text: str) -> str | None:
@@ -119,3 +121,56 @@ def example(template: str, row: Row, uid: str) -> Example:
         )
     prompt = template.replace("{question}", row["question"])
     return Example(uid, prompt, f" {row['answer']}", {"answer": answer})
+
+
+NUMBER = r"(?:(?:\d{1,3}(?:,\d{3})+|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30})(?!\d)"
+SIGNED = rf"[-+]?{NUMBER}"
+FOLLOWED = r"\(|, *\d| *\^| *(?:\*\*|[-+*/]) *[\d.(\\]"
+MATH_ANSWER = re.compile(
+    rf"#### *\\?\$? *([-+]?\\[dt]?frac\{{{SIGNED}\}}\{{{SIGNED}\}}"
+    rf"|{SIGNED}(?: *[-+*/] *{NUMBER}){{0,7}})(?!{FOLLOWED})"
+)
+# The parser keeps state between calls.
+ONE_AT_A_TIME = threading.Lock()
+
+
+def is_correct(text: str, answer: str) -> bool:
+    """Whether the first final answer of a solution is mathematically equal to a number.
+
+    A final answer is `####` and then a number, a LaTeX fraction of two, or up to eight numbers
+    joined by + - * /; words may follow. The package reads more, but gets no more than that: nested
+    brackets and powers can occupy it for hours, and its own time limit is a signal, which works in
+    main threads only.
+    """
+    final = math_answer_of(text)
+    return final is not None and are_equal(answer, final)
+
+
+def math_answer_of(text: str) -> str | None:
+    """The first final answer of a solution, commas removed; None if it has none."""
+    match = MATH_ANSWER.search(text)
+    return match.group(1).replace(",", "") if match else None
+
+
+def are_equal(answer: str, other: str) -> bool:
+    """Whether two final answers are mathematically equal."""
+    with ONE_AT_A_TIME:
+        from math_verify import verify
+
+        expressions = parsed(answer), parsed(other)
+        return call("math_verify.verify", lambda: bool(verify(*expressions, timeout_seconds=None)))
+
+
+@functools.lru_cache(maxsize=4096)
+def parsed(expression: str) -> list[Any]:
+    """The expression as math-verify reads it; empty if it cannot."""
+    from math_verify import LatexExtractionConfig, parse
+
+    # It warns once that no time limit is set; MATH_ANSWER bounds the time.
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    config = [LatexExtractionConfig()]
+    read: list[Any] = call(
+        "math_verify.parse",
+        lambda: parse(f"${expression}$", config, "no_fallback", parsing_timeout=None),
+    )
+    return read

@@ -217,7 +217,6 @@ class Gsm8kTool(Gsm8k):
         return byte_tokenizer()
 
     def environment(self) -> CalculatorTool:
-        """A calculator for one problem."""
         return CalculatorTool(self)
 
     def demonstration(self, example: Example) -> list[str]:
@@ -237,7 +236,6 @@ class CalculatorTool:
     _turns: int = field(default=0, init=False)
 
     def reset(self, example: Example, seed: int) -> str:
-        """Begin an episode; nothing in it is random."""
         self._example, self._turns = example, 0
         return ""
 
@@ -255,7 +253,7 @@ class CalculatorTool:
 
 
 def as_chat(row: Example) -> Example:
-    """A row whose prompt is a user's message. The template has what stands before an answer."""
+    """A row whose prompt is a user's message. The template writes what is before an answer."""
     return replace(row, reference=row.reference.strip(), messages=(("user", row.prompt),))
 
 

@@ -107,7 +107,6 @@ class GymnasiumGame:
     env: Any
 
     def reset(self, seed: int) -> str:
-        """Begin. Returns what it shows."""
         return self._text(self.env.reset(seed=seed)[0])
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, float]]:

@@ -75,7 +75,6 @@ def local_files(
 
 
 def is_folder(path: str, required: RequiredFields) -> bool:
-    """Whether there is a folder of this name."""
     try:
         return Path(path).is_dir()
     except OSError as error:
@@ -137,7 +136,6 @@ def read_hub(path: str, hub: Mapping[str, str], required: RequiredFields) -> Tab
 
 
 def hub_splits(path: str, required: RequiredFields) -> set[str]:
-    """The names of the splits of a hub dataset."""
     return set(asked_hub(path, required, lambda library: library.get_dataset_split_names(path)))
 
 

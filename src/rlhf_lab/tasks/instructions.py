@@ -7,14 +7,13 @@ verifiable rewards (arXiv:2411.15124).
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.constraints.compose import TYPES, Types, draw, types_of
 from rlhf_lab.tasks.constraints.constraint_types import Constraint, Score, Scoring, score
-from rlhf_lab.tasks.constraints.lexicon import ANGLES, FORMS, READERS, TOPICS
+from rlhf_lab.tasks.constraints.reference_writer import ANGLES, FORMS, READERS, TOPICS
 from rlhf_lab.tasks.task_options import GeneratedTask
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -100,17 +99,14 @@ class Instructions(GeneratedTask):
             request, topic = draw_request(rng)
         num = rng.randint(self.min_constraints, self.max_constraints)
         constraints, reference = draw(rng, types, num, request, topic)
-        prompt = self._prompt(request, constraints)
+        listed = "\n".join(f"- {constraint.instruction()}" for constraint in constraints)
+        before, after = self.template.split("{instructions}")
+        prompt = before.replace("{request}", request) + listed + after.replace("{request}", request)
         hidden = [{"kind": c.type.name, "params": dict(c.params)} for c in constraints]
         uid = f"instructions/{split.value}/{index}"
         if self.chat:
             return Example(uid, prompt, reference, {"constraints": hidden}, (("user", prompt),))
         return Example(uid, prompt, f" {reference}", {"constraints": hidden})
-
-    def _prompt(self, request: str, constraints: Sequence[Constraint]) -> str:
-        listed = "\n".join(f"- {constraint.instruction()}" for constraint in constraints)
-        before, after = self.template.split("{instructions}")
-        return before.replace("{request}", request) + listed + after.replace("{request}", request)
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
         """The score of the text by its constraints; an empty text satisfies none."""

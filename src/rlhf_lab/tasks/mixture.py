@@ -58,7 +58,6 @@ class Mixture(Task):
 
     @property
     def has_rule(self) -> bool:
-        """Whether all tasks have one."""
         return all(task.has_rule for task in self.tasks.values())
 
     @property
@@ -67,7 +66,6 @@ class Mixture(Task):
 
     @property
     def warning(self) -> str:
-        """Warnings of all tasks in the mixture."""
         return "; ".join(task.warning for task in self.tasks.values() if task.warning)
 
     def require_usable(self, key: str) -> None:
@@ -76,7 +74,6 @@ class Mixture(Task):
             task.require_usable(f"{key}.tasks.{name}")
 
     def content(self) -> dict[str, str]:
-        """A digest of each file that the tasks read."""
         return {
             f"{name}/{file}": digest
             for name, task in self.tasks.items()
@@ -84,9 +81,8 @@ class Mixture(Task):
         }
 
     def shorter(self, example: Example, excess: int) -> Example | None:
-        """As the example's task shortens it."""
         found: Example | None = self.tasks[example.hidden[MIXED_TASK]].shorter(example, excess)
-        # A task need not keep what is hidden besides its own.
+        # A task need not keep hidden values that are not its own.
         return found and replace(found, hidden={**example.hidden, **found.hidden})
 
     @property
@@ -105,7 +101,6 @@ class Mixture(Task):
         return found[0] if all(one is found[0] for one in found) else None
 
     def judge(self, example: Example, text: str, finished: bool) -> float:
-        """The score by the rule of the example's task."""
         task = self.tasks[example.hidden[MIXED_TASK]]
         return float(task.judge(example, text, finished))
 
@@ -119,7 +114,7 @@ def refuse_unmixable(name: str, task: Any) -> None:
             f"task={task.name} by itself"
         )
     for key in ("drop_long", "chat_template", "chat_arguments", "chat"):
-        if getattr(task, key, False):
+        if getattr(task, key):
             raise UserError(
                 f"{place}.{key}={getattr(task, key)}: a mixture reads plain prompts of any length "
                 "that fits; leave it out"

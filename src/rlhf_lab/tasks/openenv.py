@@ -51,14 +51,14 @@ class OpenEnv(TextGames):
         self.require_usable("task")
         from openenv.core import GenericEnvClient
 
-        # A loop of its own, in a thread, answers the server's pings while the policy writes.
+        # An event loop in a thread answers the server's pings while the policy writes.
         client = GenericEnvClient(base_url=self.env_id, message_timeout_s=self.timeout).sync()
         return OpenEnvGame(self, client)
 
 
 @dataclass
 class OpenEnvGame:
-    """One session, closed at its end or when nobody plays on."""
+    """One session, closed at its end or when it is abandoned."""
 
     task: OpenEnv
     client: Any

@@ -1,12 +1,16 @@
-"""Packages that only some options need, which import them where they use them; and the settings and
-seeds of tasks that other packages bring."""
+"""Packages that only some options need, which import them where they use them; and what tasks of
+other packages share: settings, seeds of rows, and global random numbers of Python and NumPy."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
@@ -58,3 +62,56 @@ def first_seed(name: str, world_seed: int, split: Split) -> int:
     rows that are drawn from seed + number: ranges of splits never meet. name: of the task."""
     start = list(Split).index(split) * SEEDS_PER_SPLIT
     return start + stable_hash(world_seed, name) % (SEEDS_PER_SPLIT - MOST_ROWS)
+
+
+# Of all that uses one of these: the state is the process's own.
+ONE_AT_A_TIME = threading.RLock()
+
+
+@contextlib.contextmanager
+def seeded_globals(seed: int) -> Iterator[None]:
+    """Seed the global random number generators; restore their state afterwards."""
+    with RandomNumbers(seed).drawn():
+        yield
+
+
+@dataclass
+class RandomNumbers:
+    """Global random numbers as if there were no other user of them. seed: of the first."""
+
+    seed: int
+    _states: tuple[Any, Any] | None = field(default=None, init=False, repr=False)
+
+    @contextlib.contextmanager
+    def drawn(self) -> Iterator[None]:
+        """The code within draws the next numbers of this sequence, and others are left as they
+        are. One thread at a time, whatever instances there are."""
+        import numpy as np  # commands that only read or refuse wait for no numpy
+
+        with ONE_AT_A_TIME:
+            others = states()
+            if self._states is None:
+                random.seed(self.seed)
+                np.random.seed(self.seed % 2**32)
+            else:
+                restore(self._states)
+            try:
+                yield
+            finally:
+                self._states = states()
+                restore(others)
+
+
+def states() -> tuple[Any, Any]:
+    """Of both generators."""
+    import numpy as np
+
+    return random.getstate(), np.random.get_state()
+
+
+def restore(both: tuple[Any, Any]) -> None:
+    """Set both generators to what `states` returned."""
+    import numpy as np
+
+    random.setstate(both[0])
+    np.random.set_state(both[1])

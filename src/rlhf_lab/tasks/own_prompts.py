@@ -268,7 +268,6 @@ class OwnPrompts(TaskOptions):
         return Naming(self.train_split, self.validation_split, self.test_split)
 
     def uses(self) -> dict[str, str]:
-        """What each column of the rows is used for."""
         columns = self.columns
         names = {columns.prompt: ["prompt"]}
         others = [(columns.reference, "reference"), *((name, "hidden") for name in self.hidden)]

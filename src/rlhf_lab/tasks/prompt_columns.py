@@ -38,7 +38,6 @@ class Columns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every column that a row must have."""
         sources = [*SIDES] if self.is_pair else [self.prompt, self.reference]
         every = (*sources, *self.hidden)
         return tuple(dict.fromkeys(name for name in every if name))

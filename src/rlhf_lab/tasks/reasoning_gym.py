@@ -12,8 +12,14 @@ from typing import Any, ClassVar
 
 from rlhf_lab.runs.foreign import ForeignFailure, call, copied
 from rlhf_lab.tasks import fields
-from rlhf_lab.tasks.global_random import ONE_AT_A_TIME, seeded_globals
-from rlhf_lab.tasks.optional_packages import MOST_ROWS, first_seed, json_settings, require_package
+from rlhf_lab.tasks.optional_packages import (
+    MOST_ROWS,
+    ONE_AT_A_TIME,
+    first_seed,
+    json_settings,
+    require_package,
+    seeded_globals,
+)
 from rlhf_lab.tasks.task_options import GeneratedTask, require_placeholder
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -63,7 +69,6 @@ class ReasoningGym(GeneratedTask):
 
     @property
     def warning(self) -> str:
-        """Of rows that differ between processes."""
         is_fixed = os.environ.get("PYTHONHASHSEED", "random") != "random"
         if is_fixed or self.dataset not in HASH_ORDERED:
             return ""
@@ -78,7 +83,6 @@ class ReasoningGym(GeneratedTask):
         return super().examples(split)
 
     def row(self, split: Split, index: int) -> Example:
-        """One row of the generator of a split."""
         uid = f"reasoning_gym/{self.dataset}/{split.value}/{index}"
         generator = generator_of(self, split)
         with seeded_globals(stable_hash(self.world_seed, uid)):
@@ -110,10 +114,6 @@ class ReasoningGym(GeneratedTask):
     def answer(self, text: str) -> str | None:
         """The answer that the verifier reads; None if it is empty."""
         return answer_of(text, self.answer_tag) or None
-
-    def is_same_answer(self, one: str, other: str) -> bool:
-        """Whether they are the same string: only the verifiers know what else is equal."""
-        return one == other
 
 
 def answer_of(text: str, tag: str) -> str:

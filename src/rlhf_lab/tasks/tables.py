@@ -184,11 +184,9 @@ class TableExamples(Examples):
         )
 
     def row(self, index: int) -> Row:
-        """The row of the table, unconverted."""
         return self.table[self._rows[index]]
 
     def row_name(self, index: int) -> str:
-        """The row's file and number."""
         return f"{Path(self.table.source).name}:{self.table.number(self._rows[index])}"
 
 

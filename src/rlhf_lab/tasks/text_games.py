@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Protocol
 from rlhf_lab.tasks import fields
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
 from rlhf_lab.tasks.environment import Turn
-from rlhf_lab.tasks.global_random import RandomNumbers
-from rlhf_lab.tasks.optional_packages import MOST_ROWS, first_seed, json_settings
+from rlhf_lab.tasks.optional_packages import MOST_ROWS, RandomNumbers, first_seed, json_settings
 from rlhf_lab.tasks.task_options import GeneratedTask, require_placeholder
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
@@ -50,7 +49,7 @@ class Game(Protocol):
 
 @dataclass(frozen=True)
 class TextGames(GeneratedTask):
-    """Rows are games of one environment, each with a seed of its own."""
+    """Rows are games of one environment, each with its own seed."""
 
     env_id: str = limits.option("", about="Name of the environment in its package.")
     config: str = limits.option("{}", about="Settings of the environment, a JSON object as text.")
@@ -95,7 +94,6 @@ class TextGames(GeneratedTask):
         self.settings()
 
     def settings(self) -> dict[str, Any]:
-        """The settings of the environment."""
         return json_settings("config", self.config, '{"max_turns": 8}')
 
     @abstractmethod
@@ -120,7 +118,6 @@ class TextGames(GeneratedTask):
         return first_seed(self.name, self.world_seed, split) + index
 
     def environment(self) -> PlayedGame:
-        """A game for one sample."""
         return PlayedGame(self)
 
     def tokenizer(self) -> Any:
@@ -153,7 +150,7 @@ class PlayedGame:
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
-        """For a call of the game: with global random numbers of its own, if it draws from them."""
+        """Context of a call of the game: its own global random numbers, if it draws from them."""
         if not self.task.shares_random:
             yield
             return
@@ -192,8 +189,8 @@ class PlayedGame:
 
 def refused_settings(task: TextGames, error: Exception) -> UserError:
     """What to raise where a package cannot make the environment."""
-    told = " ".join(f"{type(error).__name__}: {error}".split())
+    text = " ".join(f"{type(error).__name__}: {error}".split())
     return UserError(
-        f"task.env_id={task.env_id} with task.config={task.config} cannot be made ({told}): "
+        f"task.env_id={task.env_id} with task.config={task.config} cannot be made ({text}): "
         "correct the settings, provide what it asks for, or choose another environment"
     )

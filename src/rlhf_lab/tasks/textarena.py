@@ -88,7 +88,7 @@ class TextArenaGame:
         return text, float(rewards[0]), True, {"lost_by_invalid": int(infos[0]["invalid_move"])}
 
     def _messages(self) -> str:
-        """What the game said since it was last asked; the player's own words are left out."""
+        """The messages of the game since the last call, without the player's own words."""
         from textarena import GAME_ID, ObservationType
 
         messages = self.env.state.get_current_player_observation()

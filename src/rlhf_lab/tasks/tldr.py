@@ -77,7 +77,6 @@ class Tldr(TaskOptions):
         require_placeholder(self.template, "{post}")
 
     def examples(self, split: Split) -> Sequence[Example]:
-        """All rows of a split."""
         return load(self, split.value)
 
     def shorter(self, example: Example, excess: int) -> Example | None:

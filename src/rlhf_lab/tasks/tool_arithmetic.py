@@ -110,11 +110,9 @@ class ToolArithmetic(Arithmetic):
         return replace(super().row(split, index), uid=f"tool_arithmetic/{split.value}/{index}")
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """One token a character."""
         return tool_tokenizer()
 
     def environment(self) -> CalculatorEnvironment:
-        """A calculator for one prompt."""
         return CalculatorEnvironment(
             self.max_turns, self.call_cost, self.max_observation_tokens - len(MARK)
         )
@@ -142,7 +140,6 @@ class CalculatorEnvironment:
     _turns: int = field(default=0, init=False)
 
     def reset(self, example: Example, seed: int) -> str:
-        """Begin an episode; nothing in it is random."""
         self._answer, self._turns = example.hidden["answer"], 0
         return ""
 

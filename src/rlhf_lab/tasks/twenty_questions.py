@@ -61,7 +61,6 @@ class ItemEnvironment:
     _turns: int = field(default=0, init=False)
 
     def reset(self, example: Example, seed: int) -> str:
-        """Begin an episode; nothing in it is random."""
         self._item, self._turns = example.hidden["item"], 0
         self._unasked = set(items_of(example.prompt))
         return ""
@@ -203,11 +202,9 @@ class TwentyQuestions(GeneratedTask):
         return Example(uid, prompt, reference, {"item": item})
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """One token a character."""
         return question_tokenizer()
 
     def environment(self) -> ItemEnvironment:
-        """Who knows the item of one prompt."""
         return ItemEnvironment(self.max_turns, self.question_cost, self.progress_weight)
 
     def demonstration(self, example: Example) -> list[str]:
@@ -221,10 +218,6 @@ class TwentyQuestions(GeneratedTask):
     def answer(self, text: str) -> str | None:
         """The whole text, as `judge` reads it."""
         return text or None
-
-    def is_same_answer(self, one: str, other: str) -> bool:
-        """Whether they are the same item, as `judge` compares them."""
-        return one == other
 
     def _played(self, uid: str, prompt: str, item: str) -> list[str]:
         key = (self.world_seed, "twenty_questions", "demonstration", uid)

@@ -1,6 +1,6 @@
 """`task=verifiers`: environments of the package verifiers (0.4), played in this process.
 
-An environment is a taskset, whose rows become prompts, and what speaks to the policy between its
+An environment is a taskset, whose rows become prompts, and which speaks to the policy between its
 actions. Its rewards score the conversation at the end.
 """
 
@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlhf_lab.tasks import fields
-from rlhf_lab.tasks.global_random import seeded_globals
-from rlhf_lab.tasks.optional_packages import MOST_ROWS, importing, require_package
+from rlhf_lab.tasks.optional_packages import MOST_ROWS, importing, require_package, seeded_globals
 from rlhf_lab.tasks.text_games import NoTurn, TextGames, refused_settings
-from rlhf_lab.tasks.verifiers_agent import Exchange, Seat, require_plain, unsupported
+from rlhf_lab.tasks.verifiers_agent import Exchange, PolicyAgent, require_plain, unsupported
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Split
@@ -81,9 +80,8 @@ class VerifiersGame:
         spec, traces = getattr(environment.config, name), list[Any]()
         # Nothing of the episode may hold this object: its end abandons the episode.
         self._traces = traces
-        self._exchange = Exchange(
-            lambda exchange: play(environment, row, Seat(name, spec, exchange, place, traces))
-        )
+        agent = functools.partial(PolicyAgent, name, spec, place=place, traces=traces)
+        self._exchange = Exchange(lambda exchange: play(environment, row, agent(exchange)))
         weakref.finalize(self, self._exchange.abandon)
         first = self._exchange.begin()
         if first is None:
@@ -93,7 +91,7 @@ class VerifiersGame:
     def step(self, action: str) -> tuple[str, float, bool, dict[str, float]]:
         """The environment's answer. All rewards come at the end, the weighted sum of all that the
         package recorded."""
-        assert self._exchange is not None, "a conversation is begun before it goes on"
+        assert self._exchange is not None, "reset comes first"
         message = self._exchange.answer(action)
         if message is not None:
             return message, 0.0, False, {}
@@ -108,26 +106,26 @@ class VerifiersGame:
 class Agents:
     """The one agent of an environment, under its name."""
 
-    def __init__(self, seat: Seat) -> None:
-        setattr(self, seat.name, seat)
+    def __init__(self, agent: PolicyAgent) -> None:
+        setattr(self, agent.name, agent)
 
 
-async def play(environment: Any, row: Any, seat: Seat) -> None:
+async def play(environment: Any, row: Any, agent: PolicyAgent) -> None:
     """An episode as the package plays it: setup, run, and what the environment makes of it."""
     from verifiers.v1.episode import EnvInfo, Episode
     from verifiers.v1.trace import TraceTask
 
-    agents = Agents(seat)
+    agents = Agents(agent)
     await environment.setup(agents)
     await environment.run(row, agents)
     recorded = TraceTask(type=type(row).__name__, data=row.data, key=row.key, hash=row.hash)
     episode = Episode(env=EnvInfo(id=environment.config.env_id), task=recorded)
-    episode.traces = seat.traces
+    episode.traces = agent.traces
     await environment.finalize(row, episode)
 
 
 def agents_of(environment: Any) -> list[str]:
-    """Names of the agents that an environment seats."""
+    """Names of the agents that an environment has."""
     from verifiers.v1.configs.agent import agent_config_fields
 
     return list(agent_config_fields(environment.config))
@@ -168,8 +166,8 @@ def environment_of(data: dict[str, Any]) -> Any:
 
     config = resolve_env_config(data)
     nothing = harness_config_type("null").model_validate({"id": "null"})
-    seats = {
+    agents = {
         name: spec.model_copy(update={"harness": nothing})
         for name, spec in agent_config_fields(config).items()
     }
-    return load_environment(config.model_copy(update=seats))
+    return load_environment(config.model_copy(update=agents))

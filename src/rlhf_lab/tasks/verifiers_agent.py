@@ -19,12 +19,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlhf_lab.tasks.global_random import ONE_AT_A_TIME
+from rlhf_lab.tasks.optional_packages import ONE_AT_A_TIME
 from rlhf_lab.types.errors import UserError
 
 
 class Exchange:
-    """One episode. What it awaits besides replies must end by itself."""
+    """An episode of a coroutine that waits for replies; what else it awaits must end by itself."""
 
     def __init__(self, make: Callable[[Exchange], Coroutine[Any, Any, None]]) -> None:
         self._loop = loop_of(os.getpid())
@@ -50,7 +50,7 @@ class Exchange:
         return self._advanced()
 
     def abandon(self) -> None:
-        """End the episode where it stands. May be called from anywhere, as when memory is freed."""
+        """End the episode now. May be called from anywhere, as when memory is freed."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._task.cancel)
 
@@ -90,7 +90,7 @@ def close(loop: asyncio.AbstractEventLoop, process: int) -> None:
 
 
 @dataclass
-class Seat:
+class PolicyAgent:
     """An agent of the environment. spec: its options. place: of it, for errors. traces: of its
     conversations, as they end."""
 
@@ -103,29 +103,29 @@ class Seat:
 
     async def run(self, task: Any, **borrowed: Any) -> Any:
         """One answer to a task's prompt. Returns its trace."""
-        async with self.interaction(task, **borrowed) as talk:
-            await talk.turn()
-        return talk.trace
+        async with self.interaction(task, **borrowed) as dialogue:
+            await dialogue.turn()
+        return dialogue.trace
 
     @asynccontextmanager
-    async def interaction(self, task: Any, **borrowed: Any) -> AsyncIterator[Talk]:
+    async def interaction(self, task: Any, **borrowed: Any) -> AsyncIterator[Dialogue]:
         """A conversation, which is scored by the task's own rewards at its end."""
         require_plain(task, self.place)
         if any(borrowed.values()):
             raise unsupported(self.place, f"lends its agent {', '.join(borrowed)}")
-        talk = Talk(self, new_trace(task, self))
-        yield talk
-        talk.trace.stop("user_closed")
-        await task.score(talk.trace)
-        talk.trace.ok = True
-        self.traces.append(talk.trace)
+        dialogue = Dialogue(self, new_trace(task, self))
+        yield dialogue
+        dialogue.trace.stop("user_closed")
+        await task.score(dialogue.trace)
+        dialogue.trace.ok = True
+        self.traces.append(dialogue.trace)
 
 
 @dataclass
-class Talk:
+class Dialogue:
     """A conversation: the environment is the user."""
 
-    seat: Seat
+    agent: PolicyAgent
     trace: Any
     _messages: list[Any] = field(default_factory=list)
 
@@ -134,12 +134,12 @@ class Talk:
         from verifiers.v1.agent import Segment
         from verifiers.v1.types import AssistantMessage
 
-        most = self.seat.spec.max_turns
+        most = self.agent.spec.max_turns
         if most is not None and self.trace.num_turns >= most:
             self.trace.stop("max_turns")
             return Segment(messages=[], terminated=True)
         read = [*self._opening(message), *typed_messages(message)]
-        reply = await self.seat.exchange.ask(text_of(read, self.seat.place))
+        reply = await self.agent.exchange.ask(text_of(read, self.agent.place))
         answer = AssistantMessage(content=reply)
         record(self.trace, [*self._messages, *read], answer)
         self._messages += [*read, answer]
@@ -160,14 +160,14 @@ class Talk:
         return [*system, *(data.prompt or ())]
 
 
-def new_trace(task: Any, seat: Seat) -> Any:
+def new_trace(task: Any, agent: PolicyAgent) -> Any:
     """The package's record of a conversation, before it begins."""
     from verifiers.v1.state import state_cls
     from verifiers.v1.trace import AgentInfo, Trace, TraceTask
 
     recorded = TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
-    agent = AgentInfo(config=seat.spec, name=seat.name, trainable=seat.trainable)
-    return Trace(task=recorded, state=state_cls(type(task))(), agent=agent)
+    info = AgentInfo(config=agent.spec, name=agent.name, trainable=agent.trainable)
+    return Trace(task=recorded, state=state_cls(type(task))(), agent=info)
 
 
 def record(trace: Any, messages: list[Any], answer: Any) -> None:
@@ -202,7 +202,6 @@ def text_of(messages: list[Any], place: str) -> str:
 
 
 def content_of(message: Any) -> str:
-    """The text of a message."""
     from verifiers.v1.types import content_text
 
     return str(content_text(message.content))

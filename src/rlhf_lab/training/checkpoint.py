@@ -22,18 +22,16 @@ from rlhf_lab.runs.reading import Unreadable, read_json
 from rlhf_lab.runs.row_digests import EMPTY, GrowingFile, cut_all
 from rlhf_lab.training.checkpoint_files import (
     QUEUE,
+    SHARDS,
     STATE,
     Snapshot,
     State,
+    optimizer_file,
     read,
     saved_checkpoints,
+    write_optimizer,
     write_rest,
     write_weights,
-)
-from rlhf_lab.training.checkpoint_optimizer import (
-    SHARDS,
-    optimizer_file,
-    write_optimizer,
 )
 from rlhf_lab.training.checkpoint_options import CheckpointOptions
 from rlhf_lab.types.data import Clock, Weights

@@ -7,42 +7,73 @@ asynchronous runs differ in the `Pipeline` alone: in which version wrote the gro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlhf_lab.algos.declared import require_declared, seen_by_algorithm
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.runs.rollouts import chosen
+from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.tasks.environment import TokenTexts
+from rlhf_lab.training.batch_builder import (
+    ALL,
+    BatchBuilder,
+    count_tokens,
+    informative_first,
+    shuffled,
+)
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.checkpoint_files import Snapshot
-from rlhf_lab.training.hooks import Hooks
 from rlhf_lab.training.ledger import Ledger
-from rlhf_lab.training.left_out import without_rows
-from rlhf_lab.training.mismatch import MismatchLimit
 from rlhf_lab.training.optim import Optim
-from rlhf_lab.training.probe import changed_shares, measure_gaps
+from rlhf_lab.training.probe import MismatchLimit, changed_shares, measure_gaps
 from rlhf_lab.training.replay import ReplayBuffer, replay_metrics
-from rlhf_lab.training.return_scaling import ReturnRange
-from rlhf_lab.training.reward_check import require_groups, reward_complaint
-from rlhf_lab.training.rollout_samples import rollout_samples
+from rlhf_lab.training.round_credit import (
+    ReturnRange,
+    credit_among_ended,
+    without_rows,
+    without_truncated,
+)
 from rlhf_lab.training.round_metrics import (
     UpdateMetrics,
     generator_metrics,
+    require_groups,
+    reward_complaint,
+    rollout_samples,
     sample_metrics,
     token_fates,
 )
-from rlhf_lab.training.round_reader import ALL, RoundReader
-from rlhf_lab.training.round_rows import count_tokens, informative_first, shuffled
-from rlhf_lab.training.truncated import credit_among_ended, without_truncated
 from rlhf_lab.types.data import Batch, Credit, Metrics, Objective, UpdateResult, Weights
 from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import Algorithm, Correction, Engine
 from rlhf_lab.types.run_options import ReturnScaling, RunOptions
 from rlhf_lab.types.samples import Group
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a run does besides learning. Its seconds count: generators work on meanwhile, so time
+    that is left out would make asynchronous runs look faster than they are.
+
+    log(metrics, round): one row per round. record(schedule, events): which version wrote each chunk
+    of the round, and spans of time. save(weights): every version, the first included.
+    keep_batch(batch, groups, reason): a batch that could not be trained on, for debugging.
+    keep_samples(samples): some samples of the round. should_stop(): read between rounds.
+    enter(phase): the trainer begins a phase of the ledger.
+    """
+
+    log: Callable[[Metrics, int], None]
+    record: Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]], None]
+    save: Callable[[Weights], None]
+    keep_batch: Callable[[Batch, Sequence[Group], str], None]
+    keep_samples: Callable[[Sequence[RolloutSample]], None] = lambda _: None
+    should_stop: Callable[[], bool] = lambda: False
+    enter: Callable[[str], None] = lambda _: None
+
 
 # In place of the number of a pass in the random key: the choice of probe groups.
 PROBE = -1
@@ -90,7 +121,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.replay = ReplayBuffer(self.run_options, self.seed)
-        self._reader = RoundReader(
+        self._builder = BatchBuilder(
             self.engine,
             self.correction,
             self.ledger,
@@ -209,7 +240,7 @@ class Loop:
         round_ = weights.version
         algo = self.algo.at_round(round_, self.run_options.num_rounds)
         with self._span("reference", round_):
-            batch = self._reader.read(weights, groups, self.algo)
+            batch = self._builder.build(weights, groups, self.algo)
             if round_ == 0 and self.mismatch is not None:
                 self.mismatch.check(self.engine, groups, weights, self.pad_id)
             credit, masked = self._credited(algo, groups, batch)

@@ -1,17 +1,22 @@
-"""Metrics of one round: what its samples are like, and what its updates did."""
+"""Measures of one round: its samples, its updates, samples that are kept to be read, and rewards
+that cannot be trained on.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
+from typing import Any, cast
 
 from torch import Tensor
 
 from rlhf_lab.algos import off_policy
-from rlhf_lab.models.batching import rewards_of
+from rlhf_lab.models.batching import rewards_of, steps_of
 from rlhf_lab.rollout.chunk_states import RoundRollouts
-from rlhf_lab.tasks.environment import episode_metrics
+from rlhf_lab.runs.schema import RolloutSample, Written
+from rlhf_lab.tasks.environment import TokenTexts, episode_metrics, transcript, turns_of
 from rlhf_lab.types.data import Batch, Credit, Metrics, UpdateResult
 from rlhf_lab.types.run_options import RunOptions
 from rlhf_lab.types.samples import (
@@ -23,6 +28,23 @@ from rlhf_lab.types.samples import (
     lag_in_rounds,
     lag_in_updates,
 )
+
+
+def token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
+    """What each token adds to the text, special tokens by their names. A token that is a part of a
+    character has U+FFFD."""
+    return [
+        added_text(tokenizer, tokens[max(0, place - 1) : place], token)
+        for place, token in enumerate(tokens)
+    ]
+
+
+def added_text(tokenizer: Any, before: Sequence[int], token: int) -> str:
+    """Some tokenizers begin a word with a space only where a token stands before it."""
+    alone, first = tokenizer.decode([token]), tokenizer.decode(list(before)) if before else ""
+    both = tokenizer.decode([*before, token])
+    return str(both[len(first) :] if both.startswith(first) else alone)
+
 
 # Mirrors make a metric of each turn number: turns from this one on have one together.
 MOST_TURNS = 32
@@ -209,3 +231,82 @@ def histogram(name: str, counts: Counter[int]) -> Metrics:
         f"{name}_max": max(counts),
         f"{name}_histogram": {str(lag): counts[lag] for lag in sorted(counts)},
     }
+
+
+def require_groups(rollouts: RoundRollouts) -> None:
+    """Raise RuntimeError if a round has no group with rewards."""
+    if not rollouts.groups:
+        raise RuntimeError(
+            f"none of the {len(rollouts.unscored)} groups of a round could be scored, so there is "
+            f"nothing to learn from: correct the reward{reward_failure_text(rollouts)}"
+        )
+
+
+def reward_complaint(groups: Sequence[Group]) -> str:
+    """What is wrong with the first reward that is not finite; "" if all are."""
+    for group in groups:
+        for reward in group.rewards:
+            if not math.isfinite(reward):
+                return (
+                    f"prompt {group.prompt.example.uid} (number {group.prompt.id}) got reward "
+                    f"{reward}: no update was made; correct the reward"
+                )
+    return ""
+
+
+def rollout_samples(
+    groups: Sequence[Group],
+    places: Iterable[tuple[int, int]],
+    credit: Credit,
+    run_options: RunOptions,
+    round_: int,
+    token_texts: TokenTexts | None,
+) -> list[RolloutSample]:
+    """The samples at these places, (number of the group, number in it). credit: of all samples of
+    the groups, in order. token_texts: of tokens in a row."""
+    firsts = [0]
+    for group in groups:
+        firsts.append(firsts[-1] + len(group.samples))
+    return [
+        rollout_sample(
+            groups[one], number, credit, firsts[one] + number, run_options, round_, token_texts
+        )
+        for one, number in places
+    ]
+
+
+def rollout_sample(
+    group: Group,
+    number: int,
+    credit: Credit,
+    row: int,
+    run_options: RunOptions,
+    round_: int,
+    token_texts: TokenTexts | None,
+) -> RolloutSample:
+    """A group's sample, whose credit is in this row."""
+    sample, example = group.samples[number], group.prompt.example
+    length = len(sample.tokens)
+    total = float(credit.value_BT[row, :length].sum())
+    lag = 0 if sample.version == OFFLINE else lag_in_rounds(round_, sample.version)
+    steps = run_options.optimizer_steps_per_round
+    return RolloutSample(
+        round=round_,
+        updates=round_ * steps,
+        prompt_id=group.prompt.id,
+        uid=example.uid,
+        sample=number,
+        prompt=example.prompt,
+        response=transcript(sample),
+        reward=group.rewards[number],
+        credit=total / length if length else 0.0,
+        is_kept=bool(credit.keep_B[row]),
+        version=sample.version,
+        newest_version=sample.newest_version,
+        lag_rounds=lag,
+        lag_updates=lag_in_updates(lag, steps),
+        tokens=length,
+        finish=sample.finish.value,
+        steps=[list(step) for step in steps_of(group)[number]],
+        turns=cast(list[Written], turns_of(sample, token_texts)),
+    )

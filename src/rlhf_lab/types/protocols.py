@@ -6,8 +6,9 @@ part that implements one is used accordingly.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from rlhf_lab.types.data import (
     Batch,
@@ -135,45 +136,28 @@ class Correction(Protocol):
         ...
 
 
-class Generator(Protocol):
-    """Writes samples. Pure: the same weights and chunk give the same groups."""
+class Generator(ABC):
+    """Generates samples. Pure: the same weights and chunk give the same groups."""
 
-    def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]: ...
-
-
-@runtime_checkable
-class Spreading(Protocol):
-    """A generator that draws the chunks of a version in several processes, each as it would
-    alone."""
+    @abstractmethod
+    def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
+        """The groups of a chunk. `feed.at` is read before each token, or at least once."""
 
     def generate_all(self, weights: Weights, chunks: Sequence[Chunk]) -> list[Group]:
-        """The groups of all chunks in order."""
-        ...
+        """The groups of all chunks in order. Distributed generation overrides it: it draws chunks
+        in several processes, each as it would alone."""
+        return [group for chunk in chunks for group in self.generate(weights, chunk)]
 
-
-@runtime_checkable
-class Anticipating(Protocol):
-    """A generator that draws several chunks at once, each as it would alone."""
-
-    def announce(self, feed: WeightFeed, chunk: Chunk) -> None:
-        """A chunk of the same weights that `generate` will be called with later, in order."""
-        ...
-
-
-@runtime_checkable
-class Reporting(Protocol):
-    """A generator with metrics of its own, or notes for the user."""
+    def prefetch(self, feed: WeightFeed, chunk: Chunk) -> None:  # noqa: B027 (optional)
+        """Take note of a chunk that `generate` will be called with later, in order: a generator
+        that draws several at once may begin it."""
 
     def report(self) -> GeneratorReport:
-        """Metrics and notes since the last call."""
-        ...
+        """Metrics, and notes for the user, since the last call."""
+        return GeneratorReport()
 
-
-@runtime_checkable
-class Closing(Protocol):
-    """Something that holds a process or a server until it is closed."""
-
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027 (optional)
+        """End the processes that it started."""
 
 
 # Tensors that every process has whole, and digests of the files of shards, by their names, once

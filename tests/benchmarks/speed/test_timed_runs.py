@@ -28,8 +28,8 @@ from benchmarks.speed.spec import Spec, Timed
 from benchmarks.speed.timed_runs import options, python_of, time_between
 from rlhf_lab.experiment.config import Config
 from rlhf_lab.models.causal_lm import load_policy, save_policy
-from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rollout.mode_choices import ExecutorKind
+from rlhf_lab.models.options import ScratchModel
+from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError

@@ -4,4 +4,6 @@ PARTS = {
     "algo": {"low_baseline": "own_project.algorithm:LowBaseline"},
     "task": {"sorting": "own_project.task:Sorting"},
     "reward": {"right_places": "own_project.reward:RightPlaces"},
+    "generator": {"antithetic": "own_project.generator:Antithetic"},
+    "engine": {"value_clipped": "own_project.engine:ValueClipped"},
 }

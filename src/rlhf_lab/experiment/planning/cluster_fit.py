@@ -16,8 +16,7 @@ from rlhf_lab.experiment.planning.timing import (
     read_before_steps,
     spans_of,
 )
-from rlhf_lab.rollout.cluster.choices import TakeOrder
-from rlhf_lab.rollout.cluster.options import ClusterOptions
+from rlhf_lab.rollout.cluster.options import ClusterOptions, TakeOrder
 from rlhf_lab.rollout.cluster.simulate import Work, simulate, virtual_mode
 from rlhf_lab.runs.folder import METRICS, SCHEDULE
 from rlhf_lab.runs.jsonl import read_rows

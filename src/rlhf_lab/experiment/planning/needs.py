@@ -15,8 +15,7 @@ from rlhf_lab.experiment.derived import (
     trains_proxy,
 )
 from rlhf_lab.models.folders import weight_bytes
-from rlhf_lab.models.scratch import ScratchModel
-from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.types.samples import Split
 
 SAMPLE_BYTES = 400
@@ -69,7 +68,7 @@ def uniform_needs(config: Config) -> Iterator[Need]:
     those of a segment where samples have one turn."""
     part, run = config.generator, config.run
     is_whole = config.task.is_episodic or not config.mode.segment_tokens
-    if type(part) is not HFSampling or not is_whole:
+    if not part.decodes_here or not is_whole:
         return
     rows = min(part.chunk_groups, run.groups_generated) * run.group_size
     key, tokens = "task.max_response_tokens", response_tokens(config)

@@ -8,7 +8,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.rollout.generators.options import GeneratorOptions
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.runs.folder import manifest_path
 from rlhf_lab.runs.manifest import read_manifest
@@ -40,7 +40,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for key, part, value in (
-            ("generator.chunk_groups", HFSampling, self.chunk_groups),
+            ("generator.chunk_groups", GeneratorOptions, self.chunk_groups),
             ("mode.num_generators", Mode, self.num_generators or 1),
             ("mode.max_staleness", Mode, self.max_staleness),
         ):

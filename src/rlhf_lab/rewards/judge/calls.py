@@ -82,7 +82,6 @@ class JudgeCache:
 
 
 def digest(text: str) -> str:
-    """SHA-256 of a text, in hex."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -148,7 +147,8 @@ class Connection:
         if not is_final and NO_CREDIT not in body:
             return Failed(f"status_{status}", retry_after(headers))
         options = self._options
-        detail = "" if status in (401, 403) else f" {self._public(body)}"
+        public = body.replace(self._key, "***") if self._key else body
+        detail = "" if status in (401, 403) else f" {' '.join(public.split())[:300]!r}"
         return UserError(
             f"reward.base_url={options.base_url} with reward.model={options.model}: the judge's "
             f"endpoint answered {status}{detail}: {self._remedy(status)}"
@@ -164,10 +164,6 @@ class Connection:
         if status == 429:
             return "the account has no credit left; add some, or choose another endpoint"
         return "correct reward.model, reward.max_tokens, reward.token_limit or reward.extra"
-
-    def _public(self, body: str) -> str:
-        text = body.replace(self._key, "***") if self._key else body
-        return repr(" ".join(text.split())[:300])
 
 
 @asynccontextmanager
@@ -338,7 +334,9 @@ class JudgeCalls:
         """One request; the text of an answer that can be read."""
         self._counts["judge_calls"] += 1
         reply = await connection.ask(self._messages(question))
-        self._charge(reply)
+        for side, amount in (("input", reply.input_tokens), ("output", reply.output_tokens)):
+            self._tokens[side] += amount
+            self._counts[f"judge_{side}_tokens"] += amount
         if reply.ending in CUT:
             raise Failed(CUT[reply.ending])
         if reply.text is None:
@@ -346,11 +344,6 @@ class JudgeCalls:
         if verdict(self._options.style, reply.text) is None:
             raise Failed("unreadable")
         return reply.text
-
-    def _charge(self, reply: Reply) -> None:
-        for side, amount in (("input", reply.input_tokens), ("output", reply.output_tokens)):
-            self._tokens[side] += amount
-            self._counts[f"judge_{side}_tokens"] += amount
 
     def _pause(self, name: str, attempt: int, retry_after: float) -> float:
         """Seconds before the next try: half to one and a half of a doubling time, by the question,
@@ -361,7 +354,7 @@ class JudgeCalls:
 
 
 def run(asking: Coroutine[object, object, None]) -> None:
-    """Run it in a loop of its own; of the errors of many questions, raise the first."""
+    """Run it in a new event loop; of the errors of many questions, raise the first."""
     try:
         asyncio.run(asking)
     except BaseExceptionGroup as errors:

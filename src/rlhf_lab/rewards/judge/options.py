@@ -47,7 +47,6 @@ def require_name(variable: str) -> None:
 
 
 def extra_fields(text: str) -> dict[str, Any]:
-    """The fields of `extra`."""
     try:
         fields = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
@@ -117,7 +116,6 @@ Reply with one JSON object and nothing else, such as {"rating": 5}.""",
 
 
 def placeholders_in(template: str) -> list[str]:
-    """The placeholders of a template."""
     return PLACEHOLDER.findall(template)
 
 
@@ -150,7 +148,7 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
             entry, end = decoder.raw_decode(text, start)
         except ValueError:
             end = start + 1
-        except RecursionError:  # nobody's verdict, and every brace of it would be tried in turn
+        except RecursionError:  # no verdict, and every brace of it would be tried in turn
             return
         else:
             yield entry
@@ -271,7 +269,6 @@ class EndpointReward(RewardOptions):
 
     @property
     def question(self) -> str:
-        """The template that is filled."""
         return self.template or TEMPLATES[self.style]
 
     @property

@@ -57,7 +57,6 @@ class JudgeScorer(Reward):
         return rows
 
     def drain(self) -> Mapping[str, int]:
-        """Counts since the last call."""
         counts = {"judge_disagreements": 0, "judge_ties": 0, **self._counts, **self._calls.drain()}
         self._counts.clear()
         return counts

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlhf_lab.rollout.chunk_states import PendingChunk, QueuedChunk
-from rlhf_lab.rollout.cluster.choices import TakeOrder
-from rlhf_lab.rollout.cluster.clock import TrainerClock
-from rlhf_lab.rollout.cluster.course import PUBLISH, SUBMIT, Course
-from rlhf_lab.rollout.cluster.job import Drawn, Job
+from rlhf_lab.rollout.cluster.job import PUBLISH, SUBMIT, Course, Drawn, Job
 from rlhf_lab.rollout.cluster.model import Cluster
-from rlhf_lab.rollout.cluster.options import ClusterOptions
-from rlhf_lab.rollout.cluster.take_order import Places, able_to_come
+from rlhf_lab.rollout.cluster.options import ClusterOptions, TakeOrder
 from rlhf_lab.rollout.cluster.writer import (
     drawn,
     in_tokens,
@@ -26,6 +23,89 @@ from rlhf_lab.rollout.feeds import LatestWeights, Segments
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, Rollout
+
+
+class TrainerClock:
+    """Moves the clock of a cluster as its trainer does, and sums up the trainer's time."""
+
+    def __init__(self, cluster: Cluster, options: ClusterOptions) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._train = self._sync = self._wait = 0.0
+
+    def advance(self) -> None:
+        """Wait until another chunk is finished."""
+        start = self._cluster.now
+        self._cluster.advance()
+        self._wait += self._cluster.now - start
+
+    def publish(self, version: int, tokens: float) -> None:
+        """Train on so many virtual tokens, all passes counted, and publish what comes of it. The
+        first version was there before."""
+        options = self._options
+        if self._cluster.newest >= 0:
+            train = options.training_seconds(tokens)
+            self._train += train
+            self._sync += options.sync_seconds
+            if options.is_colocated:
+                self._cluster.pause(True)
+            self._cluster.elapse(train + options.sync_seconds)
+            self._cluster.pause(False)
+        self._cluster.publish(version)
+
+    def measures(self) -> Metrics:
+        """Sums in virtual seconds and virtual tokens so far."""
+        generators = self._cluster.generators
+        now = self._cluster.now
+        busy = sum(generator.busy for generator in generators)
+        loading = sum(generator.loading for generator in generators)
+        return {
+            "virtual_seconds/wall": now,
+            "virtual_seconds/train": self._train,
+            "virtual_seconds/sync": self._sync,
+            "virtual_seconds/wait": self._wait,
+            "virtual_seconds/generate": busy,
+            "virtual_seconds/load": loading,
+            "virtual_seconds/generator_wait": len(generators) * now - busy - loading,
+            "virtual_seconds/tool_wait": sum(generator.tool_wait for generator in generators),
+            "virtual/decoded_tokens": sum(generator.decoded for generator in generators),
+            "virtual/lost_tokens": sum(generator.lost for generator in generators),
+            "virtual/failures": sum(generator.failures for generator in generators),
+        }
+
+
+@dataclass(frozen=True)
+class Places:
+    """Places that rounds have for chunks. version: of the present round. missing: its places that
+    are not taken. per_round: places of each later round."""
+
+    version: int
+    missing: int
+    per_round: int
+
+    def until(self, round_: int) -> int:
+        """Places up to the end of a round."""
+        return self.missing + (round_ - self.version) * self.per_round
+
+
+def able_to_come(jobs: Sequence[Job], places: Places, max_staleness: int | None) -> list[Job]:
+    """The finished chunks that may come next.
+
+    A chunk of version w must come in round w + max_staleness at the latest. Where the chunks of
+    versions up to w fill all places until then, only they may come: earliest deadline first, with
+    as much freedom as deadlines leave. The budget admits too few chunks for more than fill them.
+    None: there are no deadlines.
+    """
+    finished = [job for job in jobs if job.is_finished]
+    if max_staleness is None:
+        return finished
+    begun = Counter(job.version for job in jobs if job.is_started)
+    count = 0
+    for version in sorted(begun):
+        count += begun[version]
+        if count >= places.until(version + max_staleness):
+            return [job for job in finished if job.version <= version]
+    return finished
 
 
 class ChunkWriter(Protocol):
@@ -90,7 +170,7 @@ class VirtualExecutor:
         """Stop what the generator started."""
         self._worker.close()
 
-    def announce(self, weights: Weights, chunks: Sequence[Chunk]) -> None:
+    def prefetch(self, weights: Weights, chunks: Sequence[Chunk]) -> None:
         """Nothing to do: which version writes a chunk is known when it begins."""
 
     def latest(self, per_token: bool) -> WeightFeed:

@@ -16,8 +16,7 @@ from rlhf_lab.rollout.cluster.executor import Setting, VirtualExecutor
 from rlhf_lab.rollout.cluster.job import Waits
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.rollout.feeds import SegmentRecorder
-from rlhf_lab.rollout.mode import Mode
-from rlhf_lab.rollout.mode_choices import ExecutorKind, WeightPolicy
+from rlhf_lab.rollout.mode import ExecutorKind, Mode, WeightPolicy
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.types.data import Metrics, Weights
 from rlhf_lab.types.heartbeat import nothing

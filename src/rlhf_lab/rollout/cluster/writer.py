@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from rlhf_lab.rollout.cluster.choices import WeightUpdate
 from rlhf_lab.rollout.cluster.job import Drawn, Waits
-from rlhf_lab.rollout.cluster.options import ClusterOptions
+from rlhf_lab.rollout.cluster.options import ClusterOptions, WeightUpdate
 from rlhf_lab.rollout.feeds import RecordedWeights, Segments
 from rlhf_lab.rollout.partial_rollout import join_segments
 from rlhf_lab.types.data import Weights

@@ -9,26 +9,95 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlhf_lab.models.devices import chosen, torch_threads
-from rlhf_lab.models.weights import load_weights, with_parameters_in
-from rlhf_lab.rollout.generators.decoders import decoder_of
-from rlhf_lab.rollout.generators.idle_rows import require_idle_rows
-from rlhf_lab.rollout.generators.options import HFSampling, RoundWeights
+from rlhf_lab.models.weights import load_weights
+from rlhf_lab.rollout.generators.decoders import decoder_of, require_idle_rows
+from rlhf_lab.rollout.generators.episodes import Conversations
+from rlhf_lab.rollout.generators.open_episode import OpenEpisode
+from rlhf_lab.rollout.generators.options import GeneratorOptions, RoundWeights
 from rlhf_lab.rollout.generators.packed_products import PackedProducts
-from rlhf_lab.rollout.generators.rows import Rows, WrittenTokens, require_numbers
 from rlhf_lab.rollout.generators.static import StaticDecoder
 from rlhf_lab.rollout.generators.static_writer import StaticWriter
-from rlhf_lab.rollout.generators.stepwise import StepwiseWriter
-from rlhf_lab.rollout.generators.turn_writer import Talks, TurnWriter
-from rlhf_lab.rollout.generators.weight_rounding import WeightRounding
+from rlhf_lab.rollout.generators.writers import (
+    Rows,
+    StepwiseWriter,
+    Talks,
+    TurnWriter,
+    WrittenTokens,
+    require_numbers,
+)
 from rlhf_lab.runs.memory import memory_for
 from rlhf_lab.types.data import Weights
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Sample
 from rlhf_lab.types.text_frame import TextFrame
+
+CASTS = {RoundWeights.bf16: torch.bfloat16, RoundWeights.fp16: torch.float16}
+LARGEST_INT8 = 127.0
+LARGEST_FP8 = torch.finfo(torch.float8_e4m3fn).max
+
+
+class WeightRounding:
+    """Rounds versions of one model's weights.
+
+    bf16, fp16: all tensors, to the nearest value of the type. fp8_e4m3, int8: the matrices of
+    linear layers but for the output head, with a scale for each output channel that maps its
+    largest magnitude to the format's; embeddings, norms and biases stay, as in vLLM's formats
+    (docs.vllm.ai, quantization: fp8, int8). Raises UserError for a model without such layers.
+    """
+
+    def __init__(self, model: Any, to: RoundWeights) -> None:
+        self._to = to
+        self._matrices = linear_weights(model)
+        if to in (RoundWeights.fp8_e4m3, RoundWeights.int8) and not self._matrices:
+            raise UserError(
+                f"generator.round_weights={to.value}: {type(model).__name__} has no "
+                "torch.nn.Linear besides its head; pass generator.round_weights=bf16 or none"
+            )
+
+    def __call__(self, weights: Weights) -> Weights:
+        """The version with rounded tensors of the same names, shapes and types."""
+        if self._to is RoundWeights.none:
+            return weights
+        state = {name: self._rounded(name, tensor) for name, tensor in weights.state.items()}
+        return Weights(weights.version, state)
+
+    def _rounded(self, name: str, tensor: Tensor) -> Tensor:
+        if self._to in CASTS:
+            return tensor.to(CASTS[self._to]).to(tensor.dtype)
+        return by_channel(tensor, self._to) if name in self._matrices else tensor
+
+
+def linear_weights(model: Any) -> frozenset[str]:
+    """Names of the matrices of linear layers, without the output head's."""
+    head = model.get_output_embeddings()
+    return frozenset(
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not head
+    )
+
+
+def by_channel(matrix_OI: Tensor, to: RoundWeights) -> Tensor:
+    """A matrix rounded to 8 bits and back, with a symmetric scale for each row, an output channel.
+
+    O, I: outputs and inputs. Rows of zeros stay as they are.
+    """
+    exact_OI = matrix_OI.detach().float()
+    largest = LARGEST_INT8 if to is RoundWeights.int8 else LARGEST_FP8
+    scale_O1 = exact_OI.abs().amax(dim=1, keepdim=True) / largest
+    scale_O1 = scale_O1.clamp(min=torch.finfo(torch.float32).tiny)
+    steps_OI = exact_OI / scale_O1
+    if to is RoundWeights.int8:
+        steps_OI = steps_OI.round().clamp(-largest, largest)
+    else:
+        steps_OI = steps_OI.clamp(-largest, largest).to(torch.float8_e4m3fn).float()
+    return (steps_OI * scale_O1).to(matrix_OI.dtype)
+
 
 Uniforms = Callable[[int, int, int], np.ndarray]
 
@@ -45,12 +114,12 @@ class GeneratorSettings(NamedTuple):
     """What a generator is built from beside its model, for another process to build its like."""
 
     tokenizer: Tokenizer
-    sampling: HFSampling
+    sampling: GeneratorOptions
     max_new_tokens: int
     uniforms: Uniforms
 
 
-class HFGenerator:
+class HFGenerator(Generator):
     """Draws by inverse CDF from counter-based uniforms, keyed by prompt, sample and position.
 
     uniforms(prompt id, sample number, count) gives `count` numbers in [0, 1). So a sample depends
@@ -61,13 +130,12 @@ class HFGenerator:
         self,
         model: Any,
         tokenizer: Tokenizer,
-        sampling: HFSampling,
+        sampling: GeneratorOptions,
         max_new_tokens: int,
         uniforms: Uniforms,
     ) -> None:
         self.device = chosen(sampling.device, "generator.device")
-        own = sampling.dtype_on(self.device.type, str(model.dtype).removeprefix("torch."))
-        self._model = with_parameters_in(model.eval().to(self.device), getattr(torch, own))
+        self._model = sampling.placed(model)
         self._packed = PackedProducts(self._model)
         self._tokenizer = tokenizer
         self._sampling = sampling
@@ -200,3 +268,62 @@ class HFGenerator:
             finish = Finish.length
         text = self._frame.text(whole)
         return begun.continued(kept, logps[:length], versions[:length], finish, text)
+
+
+class HFTurns:
+    """Writes the turns of a chunk's episodes; see TurnWriter. The random number of a token is keyed
+    by prompt, sample, and its place among the policy's tokens."""
+
+    def __init__(self, generator: HFGenerator) -> None:
+        self.generator = generator
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Tokens of an episode that the policy may write."""
+        return self.generator.max_new_tokens
+
+    @property
+    def is_float32(self) -> bool:
+        """See HFGenerator."""
+        return self.generator.is_float32
+
+    def write(self, feed: WeightFeed, chunk: Chunk, talks: Conversations) -> None:
+        """Write all episodes until they end or stop, and count what was read for them."""
+        episodes = talks.episodes
+        room = max(talk.episode.room_until(talk.stop) for talk in talks.open_ones)
+        starts = [len(episode.tokens) for episode in episodes]
+        self.generator.converse(feed, self._rows(episodes, chunk), talks, room)
+        for episode, start in zip(episodes, starts, strict=True):
+            episode.count_observed(start)
+
+    def _rows(self, episodes: Sequence[OpenEpisode], chunk: Chunk) -> Rows:
+        """The rows of the next actions. Samples of a prompt share it where no text stands behind
+        any, as those of one turn do."""
+        is_new = not any(episode.observed or episode.tokens for episode in episodes)
+        repeats = chunk.group_size if is_new else 1
+        texts = [episode.context for episode in episodes[::repeats]]
+        if not is_new:
+            for episode, text in zip(episodes, texts, strict=True):
+                episode.count_context(len(text))
+        is_greedy = [episode.is_greedy(chunk) for episode in episodes]
+        return Rows(
+            texts=texts,
+            repeats=repeats,
+            number_B=torch.arange(len(episodes)),
+            start=len(episodes[0].tokens) if chunk.stops_by_tokens else episodes[0].turns,
+            uniform_BT=torch.from_numpy(self._drawn(episodes)).to(self.generator.device),
+            is_greedy_B=(
+                torch.tensor(is_greedy, device=self.generator.device) if chunk.greedy else None
+            ),
+        )
+
+    def _drawn(self, episodes: Sequence[OpenEpisode]) -> np.ndarray:
+        """A random number for each token that the policy may still write; 0 behind the last."""
+        limit = self.max_new_tokens
+        width = limit - min(len(episode.tokens) for episode in episodes)
+        drawn = []
+        for episode in episodes:
+            numbers = self.generator.uniforms(episode.prompt.id, episode.number, limit)
+            own = numbers[len(episode.tokens) :]
+            drawn.append(np.pad(own, (0, width - len(own))))
+        return np.stack(drawn)

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlhf_lab.rollout.generators.options import HFSampling
+from rlhf_lab.rollout.generators.options import GeneratorContext, GeneratorOptions
 from rlhf_lab.tasks.chat import OWN_FORM, ChatForm, answer_tokens
 from rlhf_lab.tasks.pairs import KEY
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Finish, Group, Sample
 from rlhf_lab.types.text_frame import TextFrame
 
 
 @dataclass(frozen=True)
-class PairsSampling(HFSampling):
+class PairsSampling(GeneratorOptions):
     """Fixed preference pairs instead of samples, the same in every epoch: the chosen response has
     reward 1, the rejected one 0, unless `scores` names others. Needs run.group_size=2; labels and
     evaluation are sampled as by generator=hf."""
@@ -41,13 +41,21 @@ class PairsSampling(HFSampling):
         ),
     )
     draws_samples: ClassVar[bool] = False
+    unrounded: ClassVar[str] = "fixed pairs are written by no weights"
+
+    def build(self, context: GeneratorContext) -> PairsGenerator:
+        return PairsGenerator(context.tokenizer, context.lengths.response, form=context.form)
 
     @property
     def pairs_path(self) -> str:
         return self.path
 
+    @property
+    def pair_scores(self) -> str:
+        return self.scores
 
-class PairsGenerator:
+
+class PairsGenerator(Generator):
     """Answers every prompt with its example's own pair, whatever the weights."""
 
     def __init__(

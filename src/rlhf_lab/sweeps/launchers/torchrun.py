@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlhf_lab.experiment.layout import Layout, Node
-from rlhf_lab.models.determinism import FIXED_WORKSPACES, WORKSPACE
+from rlhf_lab.models.devices import FIXED_WORKSPACES, WORKSPACE
 from rlhf_lab.rollout.ports import LOOPBACK
 from rlhf_lab.runs.child import Child, exit_text, last_lines
 from rlhf_lab.runs.signals import listening

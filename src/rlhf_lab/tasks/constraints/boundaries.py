@@ -6,8 +6,9 @@ import random
 import re
 
 from rlhf_lab.tasks.constraints.constraint_types import ConstraintType, Draw, Params, Stage
-from rlhf_lab.tasks.constraints.lexicon import CLOSING_PHRASES, OPENING_PHRASES
 from rlhf_lab.tasks.constraints.reference_writer import (
+    CLOSING_PHRASES,
+    OPENING_PHRASES,
     ReferenceWriter,
     begins_in,
     begins_outside,

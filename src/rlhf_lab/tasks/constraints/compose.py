@@ -5,12 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
 
 from rlhf_lab.tasks.constraints import boundaries, formats, keywords, length, letters
 from rlhf_lab.tasks.constraints.constraint_types import Constraint, ConstraintType, conflict
-from rlhf_lab.tasks.constraints.lexicon import KEYWORDS
-from rlhf_lab.tasks.constraints.reference_writer import ReferenceWriter, Stuck
+from rlhf_lab.tasks.constraints.reference_writer import KEYWORDS, ReferenceWriter, Stuck
 from rlhf_lab.tasks.constraints.text import words
 
 # Prompts are drawn in this order: a change of it changes all of them.
@@ -44,7 +42,6 @@ class Types(StrEnum):
 
 
 def types_of(types: Types) -> tuple[ConstraintType, ...]:
-    """These types, in a fixed order."""
     return tuple(
         one
         for name, one in TYPES.items()
@@ -95,11 +92,22 @@ def write_reference(
     constraints: Sequence[Constraint], rng: random.Random, topic: str
 ) -> str | None:
     """A text that satisfies all constraints; None if repairs of a draft do not lead to one."""
-    kept = {word for c in constraints for value in c.params.values() for word in words_in(value)}
-    writer = ReferenceWriter(rng, lambda word: is_allowed(word, constraints), kept | set(KEYWORDS))
+    # Repairs must not remove the words of parameters.
+    values = [value for constraint in constraints for value in constraint.params.values()]
+    texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    kept = {word for text in texts if isinstance(text, str) for word in words(text)}
+
+    def is_allowed(word: str) -> bool:
+        return all(c.type.allows is None or c.type.allows(word, **c.params) for c in constraints)
+
+    writer = ReferenceWriter(rng, is_allowed, kept | set(KEYWORDS))
     in_order = sorted(constraints, key=lambda constraint: constraint.type.stage)
     try:
-        text = write_draft(writer, constraints, rng, topic)
+        sizes = [c.type.draft_words(**c.params) for c in constraints if c.type.draft_words]
+        parts = [c.type.draft_sentences(**c.params) for c in constraints if c.type.draft_sentences]
+        num_words = sizes[0] if sizes else 6 * max(parts) if parts else rng.randint(18, 34)
+        num_sentences = max(parts) if parts else max(2, round(num_words / 7))
+        text = writer.draft(num_words, num_sentences, topic)
         for _ in range(ROUNDS):
             if all(constraint.holds(text) for constraint in constraints):
                 return text.strip()
@@ -109,25 +117,3 @@ def write_reference(
     except Stuck:
         pass
     return None
-
-
-def write_draft(
-    writer: ReferenceWriter, constraints: Sequence[Constraint], rng: random.Random, topic: str
-) -> str:
-    """A text of about the length that the constraints demand."""
-    sizes = [c.type.draft_words(**c.params) for c in constraints if c.type.draft_words]
-    parts = [c.type.draft_sentences(**c.params) for c in constraints if c.type.draft_sentences]
-    num_words = sizes[0] if sizes else 6 * max(parts) if parts else rng.randint(18, 34)
-    num_sentences = max(parts) if parts else max(2, round(num_words / 7))
-    return writer.draft(num_words, num_sentences, topic)
-
-
-def is_allowed(word: str, constraints: Sequence[Constraint]) -> bool:
-    """Whether every constraint allows a word."""
-    return all(c.type.allows is None or c.type.allows(word, **c.params) for c in constraints)
-
-
-def words_in(value: Any) -> list[str]:
-    """The words of a parameter, which repairs must not remove."""
-    texts = value if isinstance(value, list) else [value]
-    return [word for text in texts if isinstance(text, str) for word in words(text)]

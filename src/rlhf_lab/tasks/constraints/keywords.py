@@ -12,8 +12,10 @@ from rlhf_lab.tasks.constraints.constraint_types import (
     at_least,
     each_word,
 )
-from rlhf_lab.tasks.constraints.lexicon import FORBIDDEN, KEYWORDS, PALINDROMES
 from rlhf_lab.tasks.constraints.reference_writer import (
+    FORBIDDEN,
+    KEYWORDS,
+    PALINDROMES,
     ReferenceWriter,
     Span,
     Stuck,
@@ -88,7 +90,7 @@ def put_at(text: str, writer: ReferenceWriter, word: str, n: int) -> str:
 
 
 def first_repeated(text: str) -> Span | None:
-    """Where the first word stands that was used before."""
+    """The span of the first word that was used before."""
     seen: set[str] = set()
     for start, end in spans(text):
         word = text[start:end].lower()

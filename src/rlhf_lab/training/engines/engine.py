@@ -7,7 +7,7 @@ its share of the micro-batches, and all make the same calls in the same order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +17,9 @@ from torch import Tensor
 
 from rlhf_lab.algos.declared import seen_by_algorithm
 from rlhf_lab.algos.off_policy import corrected, fitted, measure, split_terms
-from rlhf_lab.models.dealing import Dealt, deal
 from rlhf_lab.models.devices import tensor_float, torch_threads
 from rlhf_lab.models.forward import of_policy, token_rows
+from rlhf_lab.models.microbatches import RankShares, rank_split
 from rlhf_lab.runs.memory import memory_for, peak_bytes
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.engine_state import EngineState, other_model
@@ -38,9 +38,27 @@ from rlhf_lab.training.engines.microbatches import (
 from rlhf_lab.training.engines.options import EngineOptions, Versions
 from rlhf_lab.training.engines.parameter_backend import ParameterBackend
 from rlhf_lab.training.engines.policy_with_values import PassKind
-from rlhf_lab.training.engines.versions import copied, settle
 from rlhf_lab.types.data import Batch, PolicyOutput, UpdateResult, Weights
 from rlhf_lab.types.protocols import Correction, Loss, Shards
+
+
+def copied(tensor: Tensor, stays: bool) -> Tensor:
+    """A copy in memory of its own, on its device if it stays there, else on the host.
+
+    Memory of the host that a GPU copies to is pinned: such a copy goes at the speed of the bus and
+    runs beside those after it. It is complete after `settle`.
+    """
+    if stays or tensor.device.type == "cpu":
+        return tensor.detach().clone(memory_format=torch.contiguous_format)
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+    return host.copy_(tensor.detach(), non_blocking=True)
+
+
+def settle(copies: Iterable[Tensor], device: torch.device) -> None:
+    """Wait until copies from this device are complete, so that any thread may read them."""
+    if device.type == "cuda" and any(True for _ in copies):
+        torch.cuda.current_stream(device).synchronize()
+
 
 # Stands for the norm of a response without a gradient, such as one without tokens.
 TINY = 1e-30
@@ -109,7 +127,7 @@ class TrainingEngine:
         with self._phase("the gradients of single responses"):
             for row in torch.arange(len(batch)):
                 backend.begin()
-                (step,) = self._steps(self._deal(batch.rows(row.unsqueeze(0))))
+                (step,) = self._steps(self._shares(batch.rows(row.unsqueeze(0))))
                 logp_BT = self._output(step, PassKind.policy).logp_BT
                 ratio_BT = (logp_BT - step.batch.behavior_logp_BT) * step.batch.mask_BT
                 log_ratio = ratio_BT.sum()
@@ -154,27 +172,27 @@ class TrainingEngine:
         with torch_threads(options.threads), tf32, memory_for(phase, keys):
             yield
 
-    def _deal(self, batch: Batch) -> Dealt:
+    def _shares(self, batch: Batch) -> RankShares:
         options = self._options
-        return deal(batch, options.micro_rows, options.micro_tokens, self._processes.size)
+        return rank_split(batch, options.micro_rows, options.micro_tokens, self._processes.size)
 
-    def _steps(self, dealt: Dealt) -> Iterator[MicrobatchStep]:
+    def _steps(self, shares: RankShares) -> Iterator[MicrobatchStep]:
         device = self._backend.device
-        return passes_of(dealt, self._processes, self._options, self._hidden_size, device)
+        return passes_of(shares, self._processes, self._options, self._hidden_size, device)
 
     def _read(self, batch: Batch, read: Callable[[MicrobatchStep], Tensor]) -> Tensor:
         """Run `read` on every micro-batch, without gradients: its results for all rows, BT, on the
         host."""
-        dealt = self._deal(batch)
+        shares = self._shares(batch)
         mine: dict[int, Tensor] = {}
         with self._backend.no_gradients():
-            for step in self._steps(dealt):
+            for step in self._steps(shares):
                 result = read(step)
                 if step.number is not None:
                     mine[step.number] = result.cpu()
         whole_BT = torch.zeros_like(batch.mask_BT)
         for number, part in in_order(self._processes.all_gather_object(mine)):
-            whole_BT[dealt.parts[number].index_B, : part.shape[1]] = part
+            whole_BT[shares.parts[number].index_B, : part.shape[1]] = part
         return whole_BT
 
     def move_reference(self, decay: float) -> None:
@@ -187,10 +205,10 @@ class TrainingEngine:
     ) -> UpdateResult:
         """One optimizer update. Refuses to apply a loss or gradient that is not finite."""
         self._latest = None
-        dealt = self._deal(batch)
+        shares = self._shares(batch)
         with self._phase("the update"):
-            mine = self._backward(dealt, algo, fitted(batch, correction))
-            metrics, rows = sum_metrics(self._processes.all_gather_object(mine), dealt.parts)
+            mine = self._backward(shares, algo, fitted(batch, correction))
+            metrics, rows = sum_metrics(self._processes.all_gather_object(mine), shares.parts)
             require_finite("loss", metrics["loss"], learning_rate)
             metrics["entropy"] /= float(rows["weight"].sum())
             rate = learning_rate * correction.step(rows["log_ratio_sequence"])
@@ -201,12 +219,12 @@ class TrainingEngine:
         return UpdateResult({**metrics, **measured, "learning_rate": rate}, rows)
 
     def _backward(
-        self, dealt: Dealt, algo: Loss, correction: Correction
+        self, shares: RankShares, algo: Loss, correction: Correction
     ) -> dict[int, MicrobatchMetrics]:
         """Add the gradients of this process's micro-batches; returns the metrics of each."""
         mine: dict[int, MicrobatchMetrics] = {}
         self._backend.begin()
-        for step in self._steps(dealt):
+        for step in self._steps(shares):
             policy = self._trained(step, algo)
             if step.number is None:
                 self._backend.backward(zero_loss(policy), step.is_last)

@@ -13,13 +13,12 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from rlhf_lab.models.forward import TokenRows
-from rlhf_lab.models.without_weights import release_weights, without_weights
-from rlhf_lab.training.engines.clipped_step import clipped_step
+from rlhf_lab.models.weights import meta_model, release_weights
 from rlhf_lab.training.engines.distributed import Processes, require_group
 from rlhf_lab.training.engines.options import FSDPOptions
 from rlhf_lab.training.engines.parameter_backend import ReferenceUse, Sharding
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
-from rlhf_lab.training.engines.tensors import TensorsBackend, fill, local
+from rlhf_lab.training.engines.tensors import TensorsBackend, clipped_step, fill, local
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
 
@@ -50,10 +49,10 @@ class FSDPBackend(TensorsBackend):
         if use is not ReferenceUse.none:
             # One that follows the policy by small steps would lose them in half precision.
             own = dtype if use is ReferenceUse.frozen else torch.float32
-            reference = networks.reference(without_weights(networks.policy, own))
+            reference = networks.reference(meta_model(networks.policy, own))
             self._reference_networks = sharded(reference, mesh, dtype)
             load(self._reference_networks, networks, device, processes)
-        self._networks = sharded(without_weights(networks, torch.float32), mesh, dtype)
+        self._networks = sharded(meta_model(networks, torch.float32), mesh, dtype)
         load(self._networks, networks, device, processes)
         release_weights(networks)
         super().__init__(self._networks, self._reference_networks, optim)

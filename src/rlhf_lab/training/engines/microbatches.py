@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.batching import to_device
-from rlhf_lab.models.causal_rows import stores_no_masks
-from rlhf_lab.models.dealing import Dealt
 from rlhf_lab.models.forward import num_chunks, token_rows
-from rlhf_lab.models.microbatches import Microbatch, trim
+from rlhf_lab.models.microbatches import Microbatch, RankShares, trim
+from rlhf_lab.models.right_padded import stores_no_masks
 from rlhf_lab.models.shared_prompts import packing_is_cheaper
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.options import EngineOptions
@@ -44,27 +43,27 @@ class MicrobatchStep:
 
 
 def passes_of(
-    dealt: Dealt,
+    shares: RankShares,
     processes: Processes,
     options: EngineOptions,
     hidden_size: int,
     device: torch.device,
 ) -> Iterator[MicrobatchStep]:
     """This process's passes over micro-batches, as many as every other process makes."""
-    for index, turn in enumerate(dealt.turns):
-        abreast = [dealt.parts[number] for number in turn if number is not None]
+    for index, turn in enumerate(shares.turns):
+        abreast = [shares.parts[number] for number in turn if number is not None]
         tokens = max(int(part.batch.read_length_B.sum()) for part in abreast)
         is_packed = options.share_prompts and all(
             packing_is_cheaper(token_rows(part.batch), hidden_size, stores_no_masks(device))
             for part in abreast
         )
         number = turn[processes.rank]
-        mine = trim(abreast[0].batch, 0, 1) if number is None else dealt.parts[number].batch
+        mine = trim(abreast[0].batch, 0, 1) if number is None else shares.parts[number].batch
         yield MicrobatchStep(
             batch=to_device(mine, device),
             number=number,
             layout=PassLayout(num_chunks(tokens, options.logit_tokens), is_packed),
-            is_last=index + 1 == len(dealt.turns),
+            is_last=index + 1 == len(shares.turns),
         )
 
 

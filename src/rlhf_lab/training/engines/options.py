@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from rlhf_lab.models.devices import check_name
 from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlhf_lab.training.engines.distributed import Processes
+    from rlhf_lab.training.engines.parameter_backend import ParameterBackend, ReferenceUse
+    from rlhf_lab.training.engines.policy_with_values import PolicyWithValues
+    from rlhf_lab.training.optim import Optim
 
 AUTO_TOKENS = -1
 # Padded tokens of a pass on a GPU: enough to fill it, whatever the lengths of the rows.
@@ -32,9 +41,31 @@ class Versions(StrEnum):
     device = "device"
 
 
+class EngineContext(NamedTuple):
+    """What a backend is built from, in each process of the engine.
+
+    networks: what is trained, with weights in rank 0 alone; the backend owns them. use: what the
+    run does with the reference. teacher: frozen networks that are the reference instead, for an
+    engine of one process. drawn_in: the type of the generators' weights.
+    """
+
+    networks: PolicyWithValues
+    optim: Optim
+    device: torch.device
+    processes: Processes
+    use: ReferenceUse
+    teacher: PolicyWithValues | None
+    drawn_in: torch.dtype
+
+
 @dataclass(frozen=True)
-class EngineOptions(limits.Limited, key="engine"):
-    """What all engines have, each value per process."""
+class EngineOptions(limits.Limited, ABC, key="engine"):
+    """Options of all engines, each value per process.
+
+    shares_work: whether several processes, started by torchrun, train together; else one process
+    has all parameters and gradients whole. measures_cosine: whether `step` measures
+    optim.gradient_cosine.
+    """
 
     name: str = field(metadata=limits.NAME)
     threads: int = limits.threads(1, about="CPU threads of each operation of the trainer.")
@@ -97,10 +128,19 @@ class EngineOptions(limits.Limited, key="engine"):
         ),
     )
     shares_work: ClassVar[bool] = True
+    measures_cosine: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_name(self.device, "engine.device")
+
+    @abstractmethod
+    def build(self, context: EngineContext) -> ParameterBackend:
+        """The backend of this process. `self` has no value `auto` here (see `on`)."""
+
+    def require_usable(self, key: str) -> None:
+        """Raise UserError where a package is absent, or values exclude each other. key: the
+        config's."""
 
     def on(self, device_type: str) -> Self:
         """The same with the values that auto takes on a device of this type, cuda or cpu."""
@@ -120,6 +160,11 @@ class SingleEngineOptions(EngineOptions):
     name: str = limits.name("single")
     shares_work: ClassVar[bool] = False
 
+    def build(self, context: EngineContext) -> ParameterBackend:
+        from rlhf_lab.training.engines.single import SingleBackend  # torch
+
+        return SingleBackend.of(self, context)
+
 
 @dataclass(frozen=True)
 class FSDPOptions(EngineOptions):
@@ -127,6 +172,12 @@ class FSDPOptions(EngineOptions):
     arXiv:2304.11277)."""
 
     name: str = limits.name("fsdp")
+
+    def build(self, context: EngineContext) -> ParameterBackend:
+        from rlhf_lab.training.engines.fsdp import FSDPBackend
+
+        networks, optim, device, processes, use, *_ = context
+        return FSDPBackend(networks, optim, self, device, processes, use)
 
 
 @dataclass(frozen=True)
@@ -146,6 +197,14 @@ class DeepSpeedOptions(EngineOptions):
         ),
         source="arXiv:1910.02054",
     )
+
+    measures_cosine: ClassVar[bool] = False
+
+    def build(self, context: EngineContext) -> ParameterBackend:
+        from rlhf_lab.training.engines.deepspeed import DeepSpeedBackend
+
+        networks, optim, device, processes, use, *_ = context
+        return DeepSpeedBackend(networks, optim, self, device, processes, use)
 
     def on(self, device_type: str) -> Self:
         """At stage 0, auto is float32 on a GPU too: bfloat16 is refused there."""

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.agreement import is_splittable
-from rlhf_lab.models.causal_rows import causal_states, has_prompts, takes_causal_rows
 from rlhf_lab.models.forward import (
     TokenRows,
     ValueColumns,
@@ -22,6 +20,8 @@ from rlhf_lab.models.forward import (
     states_output,
     value_columns,
 )
+from rlhf_lab.models.numerical_check import is_splittable
+from rlhf_lab.models.right_padded import has_prompts, right_padded_states, takes_right_padded
 from rlhf_lab.models.shared_prompts import packed_states, packing_problem
 from rlhf_lab.types.data import PolicyOutput
 
@@ -90,7 +90,7 @@ class PolicyWithValues(torch.nn.Module):
 
         for network in self._bodies():
             use_blocks(network)
-        return Rows.causal if all(map(takes_causal_rows, self._bodies())) else Rows.padded
+        return Rows.causal if all(map(takes_right_padded, self._bodies())) else Rows.padded
 
     @property
     def is_packable(self) -> bool:
@@ -167,7 +167,7 @@ class PolicyWithValues(torch.nn.Module):
     def _states(self, network: Any, token_rows: TokenRows, rows: Rows) -> Tensor:
         """The hidden states before the response tokens, ND."""
         if rows is Rows.causal:
-            return causal_states(network, token_rows)
+            return right_padded_states(network, token_rows)
         return packed_states(network, token_rows, by_blocks=self.maskless_on is not None)
 
     def trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_lab.rollout.generators.conversation import (
+from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
+from rlhf_lab.rollout.generators.episodes import (
+    Action,
     Conversation,
     Conversations,
     conversation_of,
 )
-from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls
 from rlhf_lab.rollout.generators.open_episode import Limits, OpenEpisode, Stop
-from rlhf_lab.rollout.generators.turn_rows import Action
 from rlhf_lab.tasks.chat import end_of_answers
 from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types.errors import UserError

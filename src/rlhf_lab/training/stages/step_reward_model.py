@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from rlhf_lab.models.batching import pad_right
-from rlhf_lab.training.stages.reward_model_options import RewardModelOptions
+from rlhf_lab.training.stages.options import RewardModelOptions
 from rlhf_lab.training.stages.scored_rows import row_batch
 from rlhf_lab.training.stages.step_labels import LabelledSteps
 from rlhf_lab.training.stages.supervised import Bar, SupervisedLoss, fit

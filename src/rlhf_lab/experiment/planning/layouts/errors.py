@@ -19,8 +19,6 @@ from rlhf_lab.experiment.planning.layouts.search import (
 from rlhf_lab.experiment.planning.layouts.workload import Workload
 from rlhf_lab.experiment.planning.overlap_advice import duration
 from rlhf_lab.experiment.planning.timing import Measurement, measured, read_before_steps
-from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.runs.folder import METRICS, manifest_path, metrics
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.reading import checked
@@ -79,9 +77,7 @@ def num_trainers(folder: Path) -> int:
 
 def layout_of_run(config: Config, trainers: int) -> Layout:
     """The layout of a run, on one node: how its devices lie on several is not recorded."""
-    generator = config.generator
-    servers = len(generator.urls) if isinstance(generator, VLLMServerSampling) else 0
-    generators = servers * generator.num_gpus if isinstance(generator, VLLMServerSampling) else 0
+    generators = config.generator.server_gpus
     return Layout(1, trainers + generators, trainers, generators)
 
 
@@ -95,7 +91,7 @@ def choice_of(config: Config, layout: Layout, device: str) -> Choice:
         engine.dtype.value,
         engine.micro_tokens or engine.micro_rows * longest,
         engine.gradient_checkpointing,
-        generator.tensor_parallel_size if isinstance(generator, VLLMSampling) else 1,
+        generator.gpus_per_copy,
     )
 
 

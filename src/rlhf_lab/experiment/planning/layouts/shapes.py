@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlhf_lab.models.pretrained import PretrainedModel, Tying
-from rlhf_lab.models.scratch import ScratchModel
+from rlhf_lab.models.options import PretrainedModel, ScratchModel, Tying
 from rlhf_lab.types.errors import UserError
 
 

@@ -13,7 +13,7 @@ from rlhf_lab.experiment.derived import (
     sequence_tokens,
 )
 from rlhf_lab.experiment.planning.layouts.shapes import ModelShape, shape_of_model
-from rlhf_lab.models.pretrained import PretrainedModel
+from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.rewards.options import num_proxies, parts
 from rlhf_lab.types.data import ValueModel
 

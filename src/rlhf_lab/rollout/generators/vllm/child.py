@@ -13,8 +13,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
-from rlhf_lab.rollout.generators.vllm.heads import require_head_size
-from rlhf_lab.rollout.generators.vllm.process import end_session
+from rlhf_lab.rollout.generators.vllm.process import end_session, require_head_size
 from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND
 from rlhf_lab.runs.child import read_ahead
 from rlhf_lab.types.errors import UserError

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
+from rlhf_lab.rollout.generators.episodes import Action, Conversations
 from rlhf_lab.rollout.generators.hf import Tokenizer
-from rlhf_lab.rollout.generators.vllm.batch_effects import batch_effect
 from rlhf_lab.rollout.generators.vllm.options import Prove
-from rlhf_lab.rollout.generators.vllm.proof import Proof, perturbed, proof_requests
+from rlhf_lab.rollout.generators.vllm.proof import Proof, batch_effect, perturbed, proof_requests
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
     Backend,
     Drawing,
     Request,
     drawing_of,
+    request_of,
     requests_of,
     require_versions,
 )
 from rlhf_lab.types.data import Weights
-from rlhf_lab.types.protocols import WeightFeed
+from rlhf_lab.types.protocols import Generator, WeightFeed
 from rlhf_lab.types.rollouts import Chunk, GeneratorReport
 from rlhf_lab.types.samples import Finish, Group, Sample
 from rlhf_lab.types.text_frame import TextFrame
@@ -42,7 +43,7 @@ class Begun:
     first: int
 
 
-class VLLMGenerator:
+class VLLMGenerator(Generator):
     """A sample depends on the weights, its prompt, its seed, and, by rounding, on its batch.
 
     The backend has one version at a time, which it names at every token: where a feed has newer
@@ -69,16 +70,24 @@ class VLLMGenerator:
         self._has_measured = False
         self._report = GeneratorReport()
         self._versions: list[str] = []
-        self._announced: list[tuple[WeightFeed, Chunk]] = []
-        self._open: dict[int, Begun] = {}
+        self._prefetched: list[tuple[WeightFeed, Chunk]] = []
+        self._open: list[Begun] = []
 
     def generate(self, feed: WeightFeed, chunk: Chunk) -> tuple[Group, ...]:
         """Samples of every prompt of the chunk, K each, with their behaviour log-probs."""
         _, follow = self.following(feed, chunk)
-        self._announced = [(f, other) for f, other in self._announced if other is not chunk]
-        begun = self._open.pop(id(chunk), None) or self._begin(chunk)
+        self._prefetched = [(f, other) for f, other in self._prefetched if other != chunk]
+        begun = next((one for one in self._open if one.chunk == chunk), None)
+        if begun is None:
+            begun = self._begin(chunk)
+        else:
+            self._open.remove(begun)
         if self._has_measured:
-            self._begin_announced()
+            for other_feed, other in self._prefetched:
+                if (weights := other_feed.at(0)) is not self._loaded:
+                    self._load(weights, other)
+                self._open.append(self._begin(other))
+            self._prefetched.clear()
         answers = self.backend.finish(begun.number, follow)
         versions = self._versions[begun.first :]
         require_versions(answers, versions)
@@ -106,18 +115,11 @@ class VLLMGenerator:
         """Refuse tokens of other versions than those loaded from this one on."""
         require_versions(answers, self._versions[first:])
 
-    def announce(self, feed: WeightFeed, chunk: Chunk) -> None:
-        """A chunk that comes later: it is drawn together with those before it."""
-        known = (id(other) for _, other in self._announced)
-        if id(chunk) not in self._open and id(chunk) not in known:
-            self._announced.append((feed, chunk))
-
-    def _begin_announced(self) -> None:
-        for feed, chunk in self._announced:
-            if (weights := feed.at(0)) is not self._loaded:
-                self._load(weights, chunk)
-            self._open[id(chunk)] = self._begin(chunk)
-        self._announced.clear()
+    def prefetch(self, feed: WeightFeed, chunk: Chunk) -> None:
+        """The chunk is drawn together with those before it."""
+        known = [one.chunk for one in self._open] + [other for _, other in self._prefetched]
+        if chunk not in known:
+            self._prefetched.append((feed, chunk))
 
     def _begin(self, chunk: Chunk) -> Begun:
         requests = requests_of(chunk, self.seed)
@@ -198,3 +200,98 @@ class VLLMGenerator:
         versions = [int(version) for version in answer.versions]
         text = self._frame.text(whole)
         return begun.continued(answer.tokens, answer.logps, versions, finish, text)
+
+
+class VLLMTurns:
+    """Asks for the next turn of an episode as soon as its environment has answered, while vLLM
+    writes those of others. A request holds the tokens of the whole context, whose keys and values
+    vLLM keeps in its prefix cache, so that observations alone are read anew.
+
+    With episodes.decode_ahead=0 nothing is asked for while environments are called. Otherwise each
+    turn is, once its environment is done: a request's tokens are a function of its own seed, up to
+    the rounding of what vLLM computes beside it, which depends on clocks as it does anyway."""
+
+    is_float32 = False
+
+    def __init__(self, generator: VLLMGenerator) -> None:
+        self.generator = generator
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Tokens of an episode that the policy may write."""
+        return self.generator.drawing.max_new_tokens
+
+    def write(self, feed: WeightFeed, chunk: Chunk, talks: Conversations) -> None:
+        """Write all episodes until they end or stop, and count what was read for them. Newer
+        weights of the feed write the rest, within a turn too."""
+        starts = [len(episode.tokens) for episode in talks.episodes]
+        for episode, start in zip(talks.episodes, starts, strict=True):
+            if start or episode.observed:
+                episode.count_context(len(episode.context))
+        ChunkTurns(self.generator, chunk, talks).write(feed)
+        for episode, start in zip(talks.episodes, starts, strict=True):
+            episode.count_observed(start)
+
+
+@dataclass(frozen=True)
+class ChunkTurns:
+    """The turns of a chunk that vLLM writes. under_way: rows by the numbers of their requests."""
+
+    writer: VLLMGenerator
+    chunk: Chunk
+    talks: Conversations
+    under_way: dict[int, int] = field(default_factory=dict)
+
+    def write(self, feed: WeightFeed) -> None:
+        """Write all episodes until they end or stop."""
+        talks, under_way = self.talks, self.under_way
+        first, follow = self.writer.following(feed, self.chunk)
+
+        def look() -> None:
+            follow()
+            self._read(talks.answered(for_one=False))
+
+        for row in range(len(talks.open_ones)):
+            self._begin(row)
+        while under_way or talks.asked:
+            if under_way:
+                self._take_some(first, look if talks.ahead else follow)
+            is_idle = not under_way
+            self._read(talks.answered(for_one=is_idle) if talks.ahead else list(talks.asked))
+
+    def _take_some(self, first: int, look: Callable[[], None]) -> None:
+        """Wait for the first actions, and hand them to their environments. first: see
+        VLLMGenerator.require."""
+        finished = self.writer.backend.finish_some(list(self.under_way), look)
+        written = [(self.under_way.pop(number), one) for number, (one,) in finished.items()]
+        self.writer.require(first, [answer for _, answer in written])
+        self.talks.ask([action_of(row, answer) for row, answer in written])
+
+    def _read(self, rows: Sequence[int]) -> None:
+        """Wait for the environments of rows, and ask for the turns that follow."""
+        for row, answer in zip(rows, self.talks.answers(rows), strict=True):
+            if answer is not None:
+                self._begin(row)
+
+    def _begin(self, row: int) -> None:
+        """Ask for the next turn of a row, with a seed of the run's, the prompt's number, the
+        sample's, and how much the policy has written."""
+        episode = self.talks.episodes[row]
+        prompt = episode.prompt
+        place = next(n for n, other in enumerate(self.chunk.prompts) if other.id == prompt.id)
+        request = request_of(
+            self.writer.seed,
+            (prompt.id, episode.number),
+            len(episode.tokens),
+            episode.context,
+            place,
+            episode.is_greedy(self.chunk),
+        )
+        drawing = replace(self.writer.drawing, max_new_tokens=self.talks.room(row))
+        self.under_way[self.writer.backend.begin([request], drawing)] = row
+
+
+def action_of(row: int, answer: Answer) -> Action:
+    """What vLLM wrote of a turn."""
+    versions: Sequence[int] = [int(version) for version in answer.versions]
+    return Action(row, answer.tokens, answer.logps, versions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -11,6 +12,33 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlhf_lab.rollout.generators.vllm.requests import EngineFailure
+
+# Set by whoever starts servers and trainers of one job; empty: any server will do.
+RUN_ID = "RLHF_LAB_RUN_ID"
+SERVED = "rlhf_lab"
+# Where a server takes prompts as tokens.
+GENERATE = "/inference/v1/generate"
+
+
+def job_id() -> str:
+    """The id that the job's servers and trainers share."""
+    return os.environ.get(RUN_ID, "")
+
+
+def name_at_server(version: str) -> str:
+    """A version's name at a server: RUN/12, or 12 without a run id."""
+    return f"{job_id()}/{version}" if job_id() else version
+
+
+def name_in_run(name: str) -> str:
+    """A version's name in this run; a name of another run stays as it is."""
+    return name.removeprefix(f"{job_id()}/") if job_id() else name
+
+
+def served_model() -> str:
+    """The model name of a server of this run."""
+    return name_at_server(SERVED) if job_id() else ""
+
 
 # A load of weights or a long sample takes long; a server that has ended refuses at once.
 ANSWER_SECONDS = 3600.0

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import itertools
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +16,159 @@ import torch
 
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.rollout.generators.hf import Tokenizer
+from rlhf_lab.rollout.generators.options import Lengths
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
-from rlhf_lab.rollout.generators.vllm.local import LocalEngine
-from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
-from rlhf_lab.rollout.generators.vllm.own_server import own_server
-from rlhf_lab.rollout.generators.vllm.process import VLLMProcess, environment
+from rlhf_lab.rollout.generators.vllm.process import STARTUP_REMEDY, VLLMProcess, environment
 from rlhf_lab.rollout.generators.vllm.proof import Proof
-from rlhf_lab.rollout.generators.vllm.requests import Backend, Drawing, EngineFailure
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
-from rlhf_lab.rollout.generators.vllm.servers import Servers
-from rlhf_lab.rollout.generators.vllm.weights import shape_of
+from rlhf_lab.rollout.generators.vllm.requests import (
+    Answer,
+    Backend,
+    Drawing,
+    EngineFailure,
+    Request,
+    per_token,
+    sampling_params,
+)
+from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
+from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.heartbeat import beat, nothing
 from rlhf_lab.types.text_frame import TextFrame
 
+DIGITS = 16
+CONFIG = "config.json"
+
+
+def model_folder(model: Any, cache: Path | None) -> Path:
+    """A folder in `cache` that is named by the hash of the model's config. vLLM's caches of
+    compiled code depend on the name: the next run finds what this one has compiled. Processes may
+    make the same folder at the same time. Without a cache the folder is a temporary one."""
+    root = (cache or Path(tempfile.gettempdir()) / "rlhf_lab") / "vllm"
+    root.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".new_", dir=root))
+    try:
+        save_config(model, made)
+        digest = hashlib.sha256((made / CONFIG).read_bytes()).hexdigest()
+        folder = root / f"{model.config.model_type}_{digest[:DIGITS]}"
+        # Servers may run as somebody else.
+        made.chmod(0o755)
+        try:
+            made.rename(folder)
+        except OSError:
+            # Whoever came first has made the same: a folder appears whole or not at all.
+            if not (folder / CONFIG).is_file():
+                raise
+        return folder.absolute()
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def save_config(model: Any, folder: Path) -> None:
+    # A copy: several threads may do this with one model.
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    config.save_pretrained(folder)
+
+
+WAIT_SECONDS = 0.5
+
+
+class LocalEngine(Backend):
+    """A child with an `LLM` in it. It is ready when this is made, but has no weights yet.
+
+    arguments: what the child makes of it.
+    """
+
+    num_engines = 1
+
+    def __init__(
+        self, child: VLLMProcess, arguments: dict[str, Any], startup_seconds: float
+    ) -> None:
+        self._child = child
+        self._files = WeightFiles()
+        self._numbers = itertools.count()
+        self._results: list[Any] = []
+        self._drawn: dict[int, list[Any]] = {}
+        try:
+            self._send(arguments, "while it started")
+            child.wait_for(
+                lambda: child.connection.poll(WAIT_SECONDS),
+                "while it started",
+                startup_seconds,
+                STARTUP_REMEDY,
+            )
+            self._receive("while it started", lambda: bool(self._results))
+            self._results.clear()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def load(self, weights: Weights, name: str) -> None:
+        """Give it a version; raises EngineFailure if it then has another one."""
+        doing = f"while it loaded version {name}"
+        with self._files.written(weights, name) as path:
+            self._send(("load", {"path": path, "name": name}), doing)
+            self._receive(doing, lambda: bool(self._results))
+        if (has := self._results.pop()) != name:
+            raise self._child.failure(doing, f"reports version {has}")
+
+    def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
+        rows = [(request.tokens, sampling_params(request, drawing)) for request in requests]
+        number = next(self._numbers)
+        self._send(("draw", (number, rows)), f"at {len(requests)} samples")
+        return number
+
+    def finish_some(
+        self, numbers: Sequence[int], look: Callable[[], None] = nothing
+    ) -> dict[int, list[Answer]]:
+        self._receive("at samples", lambda: not self._drawn.keys().isdisjoint(numbers), look)
+        return {
+            number: [
+                Answer(tuple(tokens), tuple(logps), reason == "stop", per_token(spans))
+                for tokens, logps, reason, spans in self._drawn.pop(number)
+            ]
+            for number in numbers
+            if number in self._drawn
+        }
+
+    def close(self) -> None:
+        self._child.close()
+
+    def _send(self, message: Any, doing: str) -> None:
+        try:
+            self._child.connection.send(message)
+        except OSError as error:
+            raise self._child.failure(doing) from error
+
+    def _receive(
+        self, doing: str, is_there: Callable[[], bool], look: Callable[[], None] = nothing
+    ) -> None:
+        """Keep what the child sends until it is there, while signs of life are passed on."""
+        while not is_there():
+            try:
+                kind, content = self._child.connection.recv()
+            except (EOFError, OSError) as error:
+                raise self._child.failure(doing) from error
+            beat()
+            if kind == "refused":
+                raise UserError(content)
+            if kind == "failed":
+                raise self._child.failure(doing, "failed") from EngineFailure(content)
+            if kind == "done":
+                self._results.append(content)
+            elif kind == "drawn":
+                number, rows = content
+                self._drawn[number] = rows
+            else:
+                look()
+
+
 CHILD = "rlhf_lab.rollout.generators.vllm.child"
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Longest prompt and response of a run, and what an environment writes in it, in tokens."""
-
-    prompt: int
-    response: int
-    observed: int = 0
 
 
 def vllm_generator(
@@ -57,24 +190,11 @@ def vllm_generator(
         chosen(options.device, "generator.device"),
     )
     try:
-        backend = backend_of(options, model, lengths, cache)
+        backend = options.start_backend(model, lengths, cache)
     except EngineFailure as error:
         raise UserError(f"generator={options.name} could not start: {error}") from error
     drawing = Drawing(options.temperature, lengths.response, TextFrame(tokenizer).ends)
     return VLLMGenerator(backend, tokenizer, drawing, seed, proof, options.prove)
-
-
-def backend_of(
-    options: VLLMSampling, model: Any, lengths: Lengths, cache: Path | None = None
-) -> Backend:
-    """The engine, or the servers, that the options name."""
-    settings = engine_settings(options, model, lengths)
-    shape = shape_of(model.config)
-    if isinstance(options, VLLMServerSampling):
-        if options.urls:
-            return Servers(options, shape, sum(vars(lengths).values()))
-        return own_server(options, model, settings, cache)
-    return local_engine(options, model, {**settings, "transfer": shape}, cache=cache)
 
 
 def local_engine(
@@ -107,7 +227,7 @@ def visible_gpus(options: VLLMSampling) -> dict[str, str]:
 
 def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict[str, Any]:
     """Arguments of vLLM's engine. Weights are dummies, so that all that count are transferred."""
-    copies = options.data_parallel_size if isinstance(options, VLLMServerSampling) else 1
+    copies = options.num_copies
     # Prompts that are read in parts take a request's random generator back, which vLLM 0.32 cannot
     # do with one of a CPU: it fails.
     on_cpu = {} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
@@ -120,7 +240,7 @@ def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict
         "dtype": dtype_of(options, model),
         "tensor_parallel_size": options.tensor_parallel_size,
         "gpu_memory_utilization": options.gpu_memory_utilization,
-        "max_model_len": sum(vars(lengths).values()),
+        "max_model_len": sum(lengths),
         "max_num_seqs": options.max_num_seqs,
         "enforce_eager": options.is_eager(torch.cuda.is_available()),
         # The distribution that is drawn from, at the temperature.

@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rlhf_lab.rollout.generators.vllm import names
-from rlhf_lab.rollout.generators.vllm.http import Server
-from rlhf_lab.rollout.generators.vllm.model_folder import model_folder
+from rlhf_lab.rollout.generators.options import Command
+from rlhf_lab.rollout.generators.vllm.http import Server, job_id, served_model
+from rlhf_lab.rollout.generators.vllm.make import model_folder
+from rlhf_lab.rollout.generators.vllm.options import (
+    IPC_VARIABLES,
+    OWN_READS_FILES,
+    PORT_REMEDY,
+    Sync,
+    VLLMServerSampling,
+)
 from rlhf_lab.rollout.generators.vllm.process import (
     STARTUP_REMEDY,
     VLLMProcess,
@@ -27,15 +34,7 @@ from rlhf_lab.rollout.generators.vllm.requests import (
     Request,
 )
 from rlhf_lab.rollout.generators.vllm.serve import ALONE
-from rlhf_lab.rollout.generators.vllm.server_checks import PROCESSOR
-from rlhf_lab.rollout.generators.vllm.server_options import (
-    IPC_VARIABLES,
-    OWN_READS_FILES,
-    PORT_REMEDY,
-    Sync,
-    VLLMServerSampling,
-)
-from rlhf_lab.rollout.generators.vllm.servers import Servers
+from rlhf_lab.rollout.generators.vllm.servers import PROCESSOR, Servers
 from rlhf_lab.rollout.generators.vllm.weights import shape_of
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.types.data import Weights
@@ -44,14 +43,6 @@ from rlhf_lab.types.heartbeat import nothing
 
 SERVE = "rlhf_lab.rollout.generators.vllm.serve"
 DEV_MODE = {"VLLM_SERVER_DEV_MODE": "1"}
-
-
-@dataclass(frozen=True)
-class Command:
-    """Words of a command, and its environment variables."""
-
-    words: list[str]
-    variables: dict[str, str]
 
 
 class OwnServer(Backend):
@@ -131,7 +122,7 @@ def server_arguments(
         *("--host", host, "--port", str(port)),
         *("--weight-transfer-config", json.dumps({"backend": backend})),
         *("--logits-processors", PROCESSOR),
-        *(("--served-model-name", names.served_model()) if names.run_id() else ()),
+        *(("--served-model-name", served_model()) if job_id() else ()),
         *("--enable-scale-out", "--disable-log-stats", "--disable-uvicorn-access-log"),
     ]
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-from rlhf_lab.rollout.generators.vllm.heads import require_head_size
-from rlhf_lab.rollout.generators.vllm.process import end_session
+from rlhf_lab.rollout.generators.vllm.process import end_session, require_head_size
 from rlhf_lab.runs.child import when_ended
 
 ALONE = "-"

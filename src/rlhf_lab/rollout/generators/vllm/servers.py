@@ -6,10 +6,19 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from http import HTTPStatus
 from typing import Any
 
-from rlhf_lab.rollout.generators.vllm import names
-from rlhf_lab.rollout.generators.vllm.http import Server
+from rlhf_lab.rollout.generators.vllm.http import (
+    GENERATE,
+    RUN_ID,
+    Server,
+    job_id,
+    name_at_server,
+    name_in_run,
+    served_model,
+)
+from rlhf_lab.rollout.generators.vllm.options import VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
     Backend,
@@ -19,12 +28,73 @@ from rlhf_lab.rollout.generators.vllm.requests import (
     per_token,
     sampling_params,
 )
-from rlhf_lab.rollout.generators.vllm.server_checks import workers_of
-from rlhf_lab.rollout.generators.vllm.server_options import VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.transfer import DeviceTransfer, FileTransfer, Transfer
 from rlhf_lab.rollout.generators.vllm.weights import FILE_BACKEND
 from rlhf_lab.types.data import Weights
+from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.heartbeat import beat, nothing
+
+PROCESSOR = "rlhf_lab.rollout.generators.vllm.plugin:GreedyTemperature"
+
+
+def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> tuple[int, int]:
+    """The workers of one copy of the model in a server, and the number of copies. Refuses a server
+    of another job, and one that was started with other flags than a run needs, and names them.
+    tokens: of a prompt with its response, at most."""
+    if not server.is_healthy():
+        raise UserError(
+            f"generator.urls={server.url}: no vLLM server answers there; start it as "
+            "docs/generation.md says, or leave generator.urls out"
+        )
+    try:
+        config = server.get("/server_info?config_format=json")["vllm_config"]
+    except EngineFailure as error:
+        raise UserError(
+            f"generator.urls={server.url}: the server does not let others load weights ({error}); "
+            "start it with VLLM_SERVER_DEV_MODE=1, in a network that you trust"
+        ) from error
+    model = config["model_config"]
+    require_same_job(server, model)
+    backend = options.backend
+    transfer = config.get("weight_transfer_config") or {}
+    requirements = {
+        f"--logits-processors {PROCESSOR}": PROCESSOR in (model["logits_processors"] or ()),
+        "--logprobs-mode processed_logprobs": model["logprobs_mode"] == "processed_logprobs",
+        f'--weight-transfer-config \'{{"backend": "{backend}"}}\'': transfer.get("backend")
+        == backend,
+        "--no-enable-chunked-prefill": config["device_config"]["device"] != "cpu"
+        or not config["scheduler_config"]["enable_chunked_prefill"],
+        f"--max-model-len {tokens} (or more)": model["max_model_len"] >= tokens,
+        "--enable-scale-out": takes_tokens(server),
+    }
+    missing = [flag for flag, is_there in requirements.items() if not is_there]
+    if missing:
+        raise UserError(f"generator.urls={server.url}: start the server with {' '.join(missing)}")
+    parallel = config["parallel_config"]
+    workers = int(parallel["tensor_parallel_size"]) * int(parallel["pipeline_parallel_size"])
+    return workers, int(parallel["data_parallel_size"])
+
+
+def takes_tokens(server: Server) -> bool:
+    """Whether prompts can be sent as tokens: else the server forbids even an empty request."""
+    try:
+        server.post(GENERATE, {})
+    except EngineFailure as error:
+        return error.status != HTTPStatus.FORBIDDEN
+    return True
+
+
+def require_same_job(server: Server, model: dict[str, Any]) -> None:
+    """Refuse a server that another job has started. model: the server's config of it."""
+    served = model["served_model_name"]
+    known = served if isinstance(served, list) else [served]
+    if job_id() and served_model() not in known:
+        raise UserError(
+            f"generator.urls={server.url}: the server there serves {served}, and belongs to "
+            f"another job than {RUN_ID}={job_id()}: choose another port, or start the "
+            "server with that variable"
+        )
+
 
 # Which of the copies within a server draws a sample.
 COPY = "X-data-parallel-rank"
@@ -72,7 +142,7 @@ class Servers(Backend):
 
     def load(self, weights: Weights, name: str) -> None:
         """Load a version into all servers. Raises EngineFailure if one then has another."""
-        self._version = names.of_run(name)
+        self._version = name_at_server(name)
         is_idle = not self._drawn
         with contextlib.nullcontext() if is_idle else self._paused():
             self._transfer.send(weights, self._version)
@@ -101,7 +171,7 @@ class Servers(Backend):
 
     def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
         number = next(self._numbers)
-        salt = names.within_run(self._version)  # vLLM takes no slash in it
+        salt = name_in_run(self._version)  # vLLM takes no slash in it
         self._drawn[number] = [
             self._pool.submit(self._draw_one, request, drawing, salt) for request in requests
         ]
@@ -152,15 +222,15 @@ class Servers(Backend):
             # What an older version computed for the same tokens is not taken.
             "cache_salt": salt,
             # A server of another job refuses the name.
-            **({"model": names.served_model()} if names.run_id() else {}),
+            **({"model": served_model()} if job_id() else {}),
         }
-        choice = server.post(names.GENERATE, body, headers)["choices"][0]
+        choice = server.post(GENERATE, body, headers)["choices"][0]
         spans = [(one["version"], one["start"], one["end"]) for one in choice["weight_versions"]]
         return Answer(
             tokens=tuple(choice["token_ids"]),
             logps=tuple(row["logprob"] for row in choice["logprobs"]["content"]),
             is_finished=choice["finish_reason"] == "stop",
-            versions=tuple(map(names.within_run, per_token(spans))),
+            versions=tuple(map(name_in_run, per_token(spans))),
         )
 
     def close(self) -> None:

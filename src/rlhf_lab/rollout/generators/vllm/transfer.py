@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from rlhf_lab.rollout.generators.vllm.http import Server
-from rlhf_lab.rollout.generators.vllm.server_options import Sync, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.options import Sync, VLLMServerSampling
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError

@@ -12,7 +12,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from rlhf_lab.rollout.generators.vllm.server_options import FILE_BACKEND as FILE_BACKEND
+from rlhf_lab.rollout.generators.vllm.options import FILE_BACKEND as FILE_BACKEND
 from rlhf_lab.types.data import Weights
 
 SHARED_MEMORY = Path("/dev/shm")
