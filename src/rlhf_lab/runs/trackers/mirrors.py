@@ -188,22 +188,17 @@ def mirror_evaluation(
         {name: value for name, value in row.items() if not name.startswith("timing/")}
         for row in rows
     ]
-    if options.tensorboard:
-        write_events(run, scores, warn)
+    # TensorBoard has no place for a second evaluation of a run.
+    if options.tensorboard and not sent_digests(run.folder, EVENTS):
+        events = TensorBoardTracker(run.folder / EVENTS, EVALUATIONS)
+        mirror = Mirror("tensorboard", events, 0, warn)
+        for row in scores:
+            found = step_row(row, run.config)
+            mirror.log(found, found.pop(STEP))
+        mirror.close()
+        note_sent(run.folder, EVENTS, [digest_of(scores)])
     if options.wandb is not WandbMode.off:
         send_to_wandb(options, run, scores, warn)
-
-
-def write_events(run: TrackedRun, scores: Sequence[Row], warn: Warn) -> None:
-    """Write the first evaluation of a run for TensorBoard, which has no place for another one."""
-    if sent_digests(run.folder, EVENTS):
-        return
-    mirror = Mirror("tensorboard", TensorBoardTracker(run.folder / EVENTS, EVALUATIONS), 0, warn)
-    for row in scores:
-        found = step_row(row, run.config)
-        mirror.log(found, found.pop(STEP))
-    mirror.close()
-    note_sent(run.folder, EVENTS, [digest_of(scores)])
 
 
 def send_to_wandb(
