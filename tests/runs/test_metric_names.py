@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rlhf_lab.runs.live.files import HISTOGRAMS, NUMBERS
 from rlhf_lab.runs.metric_names import EVALUATION, ROUND, Metric, described, reference
 from rlhf_lab.training.ledger import FATES, PHASES
 from tests.conftest import Finished
@@ -49,7 +50,9 @@ def test_names_are_described_once_and_phases_of_the_ledger_all() -> None:
         assert len(names) == len(set(names))
         assert all(row.about.endswith(".") for row in table)
     wanted = {f"seconds/{phase}" for phase in PHASES} | {f"total/{fate}_tokens" for fate in FATES}
+    shown = {*NUMBERS.values(), *HISTOGRAMS}
     assert wanted <= {row.name for row in ROUND}
+    assert all(described(name, ROUND) for name in shown)
 
 
 def test_a_name_has_its_own_row_before_a_row_with_a_star() -> None:

@@ -245,7 +245,7 @@ def replayed(folder: Path) -> None:
 def resumed(folder: Path) -> None:
     """What is read before a run goes on; another checkpoint is taken where one is damaged."""
     overrides_to_resume(folder, [])
-    RunDirectory.resume(folder, {"changed": MANIFEST["changed"]}, "")
+    RunDirectory.resume(folder, {"changed": MANIFEST["changed"]}, "seed: 1\n")
     refuse_occupied(folder)
     checkpoints = Checkpoints(folder / "checkpoints", CheckpointOptions(), RECORDS)
     found = checkpoints.newest(chunk, print)

@@ -19,7 +19,7 @@ from rlhf_lab.sweeps.search.options import Direction, Sampler, SearchOptions, So
 from rlhf_lab.sweeps.search.report import SearchResult
 from rlhf_lab.sweeps.search.search import DATABASE, LOCK, Search
 from rlhf_lab.sweeps.search.space import parse_space
-from rlhf_lab.sweeps.search.study import Study, open_study
+from rlhf_lab.sweeps.search.study import Study, check_spec, open_study
 from rlhf_lab.types.errors import StopRequested, UserError
 from tests.support.fake_runs import ROUNDS, FakeRuns, Worth, trials_of
 
@@ -260,6 +260,13 @@ def test_a_study_of_another_question_is_refused(
         searched(tmp_path, options, **changes)
     with pytest.raises(UserError, match="is of a search with space"):
         searched(tmp_path, space=("lr=choice(1e-5,1e-4)",))
+
+
+def test_a_study_with_a_hash_of_an_earlier_rule_is_continued(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    check_spec(path, {"base": "0123456789abcdef", "code": "c"}, {"base": "2:4567", "code": "c"})
+    with pytest.raises(UserError, match="base=2:0123"):
+        check_spec(path, {"base": "2:0123"}, {"base": "2:4567"})
 
 
 def test_other_code_may_be_kept(tmp_path: Path) -> None:

@@ -62,11 +62,6 @@ def reference() -> str:
     return "\n".join(lines)
 
 
-def is_current(path: Path) -> bool:
-    """Whether a written page is what the schema is now."""
-    return path.is_file() and path.read_text(encoding="utf-8") == reference()
-
-
 def with_table(page: str) -> str:
     """docs/coming_from.md with the table between its marks."""
     before, rest = page.split(BEGIN)

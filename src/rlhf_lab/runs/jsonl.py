@@ -8,19 +8,32 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from rlhf_lab.runs import metric_names
 from rlhf_lab.runs.disk import atomic_write
 from rlhf_lab.runs.reading import Unreadable, adapter_of, checked, content, parse_json
-from rlhf_lab.runs.schema import kind_of
+from rlhf_lab.runs.schema import RolloutSample, Scheduled, Timed, row_type
 from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.types.data import Metrics
 
 # A run of a million rounds has files of some GiB.
 ROWS_BYTES = 64 * 2**30
+EVALUATION = metric_names.row_type(metric_names.EVALUATION)
+# Types of the rows of a run's files, by the files' names.
+KINDS: Mapping[str, Any] = {
+    "metrics.jsonl": metric_names.row_type(metric_names.ROUND),
+    "evals.jsonl": EVALUATION,
+    "evals-*.jsonl": EVALUATION,
+    "validation.jsonl": EVALUATION,
+    "schedule.jsonl": Scheduled,
+    "timeline.jsonl": Timed,
+    "rollouts.jsonl": row_type(RolloutSample),
+}
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -51,8 +64,9 @@ def read_rows(path: Path) -> Rows:
                 rows.is_cut = True
                 break
             raise with_remedy(error, number) from error
-    if (kind := kind_of(path)) is not None:
-        check_rows(rows, kind, path)
+    for name, kind in KINDS.items():
+        if fnmatchcase(path.name, name):
+            check_rows(rows, kind, path)
     return rows
 
 

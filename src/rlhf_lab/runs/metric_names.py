@@ -6,7 +6,11 @@ table with what runs write.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Required
+
+from typing_extensions import TypedDict
+
+from rlhf_lab.runs.schema import Amount, Count
 
 SHARE, TOKENS, SECONDS = "share, 0 to 1", "tokens", "s"
 VIRTUAL = "virtual s"
@@ -16,20 +20,22 @@ ZEROED, MOSTLY = "correction/zeroed", 0.5
 
 
 class Metric(NamedTuple):
-    """A column. unit: empty for counts and for names."""
+    """A column. unit: empty for counts and for names. kind: type of its values, of those that the
+    lab reads again."""
 
     name: str
     unit: str
     about: str
+    kind: Any = None
 
 
 ROUND = tuple(
     Metric(*row)
     for row in (
-        ("step", "", "Number of the row; `round` is the same number."),
+        ("step", "", "Number of the row; `round` is the same number.", Required[Count]),
         ("round", "", "Number of the round, from 0; round r makes version r + 1."),
         ("rows_kept", SHARE, "Samples of the round that the algorithm gave credit."),
-        ("reward/mean", SCORE, "Mean reward of the groups that were trained on."),
+        ("reward/mean", SCORE, "Mean reward of the groups that were trained on.", float),
         ("reward/mean_generated", SCORE, "The same of all groups of the round."),
         ("reward/task/*", SCORE, "Mean reward of each task of a mixture (task=mixture)."),
         ("reward/std", SCORE, "Standard deviation over samples."),
@@ -87,7 +93,7 @@ ROUND = tuple(
         ("lag/rounds_*", "rounds", "Age of trained samples: min, mean, max, histogram."),
         ("lag/updates_*", "updates", "The same counted in optimizer updates."),
         ("kl/sampled_reference_k1", NATS_SEQUENCE, "KL from the writer of a sample to SFT, or "
-         "to the teacher (algo=distill)."),
+         "to the teacher (algo=distill).", float),
         ("kl/behavior_policy_k1", NATS_TOKEN, "KL from the writer to the policy, estimator k1."),
         ("kl/behavior_policy_k3", NATS_TOKEN, "The same by the estimator k3, never negative."),
         ("kl/policy_reference_k1", NATS_TOKEN, "KL from the policy to the reference, k1."),
@@ -136,15 +142,16 @@ ROUND = tuple(
         ("algo/kl_coef", "", "KL coefficient where the algorithm adapts it."),
         ("algo/return_range", "score", "Average range of returns, run.return_scaling=percentile."),
         ("update/mdpo/kl_to_round", NATS_TOKEN, "KL of the policy to that of the round's start."),
-        ("seconds/wall", SECONDS, "Wall-clock since the start."),
-        ("seconds/device", "device-seconds", "Wall-clock times devices held."),
+        ("seconds/wall", SECONDS, "Wall-clock since the start.", Amount),
+        ("seconds/device", "device-seconds", "Wall-clock times devices held.", Amount),
         ("seconds/generate", SECONDS, "Sum over generators: writing samples."),
         ("seconds/score", SECONDS, "Sum over generators: rewards."),
         ("seconds/take", SECONDS, "The trainer's time within the request for samples."),
         ("seconds/reference", SECONDS, "Reading rows: reference log-probs, values."),
         ("seconds/update", SECONDS, "Forward, backward, optimizer."),
         ("seconds/train", SECONDS, "seconds/reference plus seconds/update."),
-        ("seconds/wait", SECONDS, "The trainer waited for samples (background generation)."),
+        ("seconds/wait", SECONDS, "The trainer waited for samples (background generation).",
+         Amount),
         ("seconds/generator_wait", SECONDS, "Generators waited, summed over them."),
         ("seconds/probe", SECONDS, "Measuring the three gaps."),
         ("seconds/sync", SECONDS, "Handing new weights to generators."),
@@ -153,9 +160,10 @@ ROUND = tuple(
         ("seconds/checkpoint", SECONDS, "Saving checkpoints."),
         ("seconds/other", SECONDS, "Wall-clock of the trainer that no phase accounts for."),
         ("seconds/lost", SECONDS, "Work repeated after interruptions."),
-        ("virtual_seconds/wall", VIRTUAL, "Virtual time when the round's version was published."),
-        ("virtual_seconds/train", VIRTUAL, "Training, this round included."),
-        ("virtual_seconds/sync", VIRTUAL, "Handing versions over, in the trainer's lane."),
+        ("virtual_seconds/wall", VIRTUAL, "Virtual time when the round's version was published.",
+         Amount),
+        ("virtual_seconds/train", VIRTUAL, "Training, this round included.", Amount),
+        ("virtual_seconds/sync", VIRTUAL, "Handing versions over, in the trainer's lane.", Amount),
         ("virtual_seconds/wait", VIRTUAL, "The trainer waited for samples."),
         ("virtual_seconds/generate", VIRTUAL, "Sum over generators: decoding and reading."),
         ("virtual_seconds/load", VIRTUAL, "Sum over generators: taking versions over."),
@@ -165,17 +173,17 @@ ROUND = tuple(
         ("virtual/decoded_tokens", TOKENS, "Virtual tokens that generators have decoded."),
         ("virtual/lost_tokens", TOKENS, "Those that failures of generators took."),
         ("virtual/failures", "", "Failures of generators so far."),
-        ("total/rounds", "", "Rounds so far."),
-        ("total/updates", "", "Optimizer updates so far."),
+        ("total/rounds", "", "Rounds so far.", Count),
+        ("total/updates", "", "Optimizer updates so far.", Count),
         ("total/updates_empty", "", "Updates without a row that had credit: nothing applied."),
-        ("total/prompts", "", "Prompts so far."),
-        ("total/completions", "", "Completions so far."),
-        ("total/flops", "FLOPs", "Estimate for generation, scoring, reading and training."),
-        ("total/generated_tokens", TOKENS, "Response tokens of the rounds that were taken."),
+        ("total/prompts", "", "Prompts so far.", Count),
+        ("total/completions", "", "Completions so far.", Count),
+        ("total/flops", "FLOPs", "Estimate for generation, scoring, reading and training.", Amount),
+        ("total/generated_tokens", TOKENS, "Response tokens of the rounds that were taken.", Count),
         ("total/prefill_tokens", TOKENS, "Tokens that generators read: prompts, and where turns or "
          "segments begin all that stands before."),
         ("total/trained_tokens", TOKENS, "Tokens read by updates, prompts and observations "
-         "included."),
+         "included.", Count),
         ("total/reference_tokens", TOKENS, "Tokens read by the reference model."),
         ("total/reread_tokens", TOKENS, "Tokens read again by the policy at the round's start, "
          "or by the version that wrote them."),
@@ -206,15 +214,15 @@ ROUND = tuple(
 EVALUATION = tuple(
     Metric(*row)
     for row in (
-        ("version", "", "The version of the weights that is judged; 0 is SFT."),
-        ("validate", "", "Which validation of validation.jsonl this is."),
+        ("version", "", "The version of the weights that is judged; 0 is SFT.", Required[Count]),
+        ("validate", "", "Which validation of validation.jsonl this is.", str),
         ("gold/win_rate", SHARE, "Prompts whose sample beats the reference for the gold judge; "
-         "ties count half. *_low, *_high: Wilson's 95% interval over prompts."),
+         "ties count half. *_low, *_high: Wilson's 95% interval over prompts.", float | None),
         ("gold/win_rate_*", SHARE, "Bounds; `length_controlled` corrects for length."),
         ("gold/tie_rate", SHARE, "Prompts that the judge calls a tie."),
-        ("gold/mean", SCORE, "Mean gold score of samples."),
+        ("gold/mean", SCORE, "Mean gold score of samples.", float | None),
         ("gold/reference_mean", SCORE, "Mean gold score of references."),
-        ("proxy/mean", SCORE, "Mean score of the reward that training saw."),
+        ("proxy/mean", SCORE, "Mean score of the reward that training saw.", float | None),
         ("proxy/reference_mean", SCORE, "The same of references."),
         ("proxy/win_rate", SHARE, "Samples that beat the reference for the proxy."),
         ("proxy/prompts_unscored", "", "Prompts that the proxy could not score."),
@@ -238,14 +246,14 @@ EVALUATION = tuple(
         ("kl/sft_k3", NATS_SEQUENCE, "The same by the estimator k3."),
         ("ppl/sft_response", "", "Perplexity of responses under SFT."),
         ("ppl/sft_paper", "", "The same as the paper's code counts it, over all tokens."),
-        ("eval/prompts", "", "Prompts that were judged."),
+        ("eval/prompts", "", "Prompts that were judged.", Count),
         ("eval/prompts_unjudged", "", "Prompts that the judge could not judge."),
         ("eval/samples", "", "Samples per prompt."),
-        ("eval/split", "", "The split that prompts come from."),
-        ("eval/options", "", "The evaluation's name: `quick`, `full`."),
+        ("eval/split", "", "The split that prompts come from.", str),
+        ("eval/options", "", "The evaluation's name: `quick`, `full`.", str),
         ("eval/digest", "", "Of the weights and of the options that decide the row."),
         ("eval/generated_tokens", TOKENS, "Tokens that the evaluation generated."),
-        ("timing/seconds", SECONDS, "What the evaluation took."),
+        ("timing/seconds", SECONDS, "What the evaluation took.", Amount),
         ("timing/samples_per_second", "samples a second", "Its speed."),
     )
 )  # fmt: skip
@@ -256,6 +264,12 @@ def described(name: str, table: tuple[Metric, ...]) -> Metric | None:
     own = [row for row in table if row.name == name]
     stars = [row for row in table if row.name.endswith("*") and name.startswith(row.name[:-1])]
     return max(own or stars, key=lambda row: len(row.name), default=None)
+
+
+def row_type(table: tuple[Metric, ...]) -> Any:
+    """The type of a row: it may have further columns, and older rows lack some."""
+    make: Any = TypedDict
+    return make("Row", {row.name: row.kind for row in table if row.kind}, total=False)
 
 
 def reference() -> str:

@@ -74,15 +74,11 @@ def difference(actual: Extent, expected: Extent) -> str:
     return f"its first {expected.rows} rows are not those"
 
 
-def cut_to(path: Path, extent: Extent) -> None:
-    """Remove the rows that were written after a checkpoint."""
-    if path.is_file() and path.stat().st_size > extent.size:
-        os.truncate(path, extent.size)
-
-
 def cut_all(folder: Path, extents: Mapping[str, Extent], checkpoint: Path) -> None:
     """Require the rows of every file of a run, then remove the later ones."""
     for name, extent in extents.items():
         require_rows(folder / name, extent, checkpoint)
     for name, extent in extents.items():
-        cut_to(folder / name, extent)
+        path = folder / name
+        if path.is_file() and path.stat().st_size > extent.size:
+            os.truncate(path, extent.size)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, Required, get_type_hints
 
@@ -34,47 +33,6 @@ Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Pid = Annotated[int, Field(ge=1, lt=2**31)]
 Text = Annotated[str, Field(min_length=1)]
 
-
-Round = TypedDict(
-    "Round",
-    {
-        "step": Required[Count],
-        "reward/mean": float,
-        "kl/sampled_reference_k1": float,
-        "seconds/wall": Amount,
-        "seconds/device": Amount,
-        "seconds/wait": Amount,
-        "virtual_seconds/wall": Amount,
-        "virtual_seconds/train": Amount,
-        "virtual_seconds/sync": Amount,
-        "total/rounds": Count,
-        "total/updates": Count,
-        "total/prompts": Count,
-        "total/completions": Count,
-        "total/generated_tokens": Count,
-        "total/trained_tokens": Count,
-        "total/flops": Amount,
-    },
-    total=False,
-)
-"""A row of metrics.jsonl."""
-
-Evaluation = TypedDict(
-    "Evaluation",
-    {
-        "version": Required[Count],
-        "validate": str,
-        "gold/win_rate": float | None,
-        "gold/mean": float | None,
-        "proxy/mean": float | None,
-        "eval/prompts": Count,
-        "eval/options": str,
-        "eval/split": str,
-        "timing/seconds": Amount,
-    },
-    total=False,
-)
-"""A row of evals.jsonl, evals-<label>.jsonl and validation.jsonl."""
 
 Segment = Annotated[list[Count], Field(min_length=2, max_length=2)]
 # A version, and the virtual second from which it wrote.
@@ -177,22 +135,6 @@ def row_type(part: type) -> Any:
     types = {name: hints[name] if is_needed[name] else NotRequired[hints[name]] for name in hints}
     make: Any = TypedDict
     return make(part.__name__, types)
-
-
-KINDS: dict[str, Any] = {
-    "metrics.jsonl": Round,
-    "evals.jsonl": Evaluation,
-    "evals-*.jsonl": Evaluation,
-    "validation.jsonl": Evaluation,
-    "schedule.jsonl": Scheduled,
-    "timeline.jsonl": Timed,
-    "rollouts.jsonl": row_type(RolloutSample),
-}
-
-
-def kind_of(path: Path) -> Any:
-    """The type of a file's rows, by the file's name; None for files that are not of a run."""
-    return next((kind for name, kind in KINDS.items() if fnmatchcase(path.name, name)), None)
 
 
 HARNESS = "evaluations"

@@ -197,8 +197,13 @@ def measures(state: LiveState) -> str:
         parts.append(f"{state.scores.name} {score_text(state.scores)}")
     if state.lag_updates:
         parts.append(f"lag {number_text(mean_lag(state.lag_updates))} updates")
-    if waits := waiting_text(state):
-        parts.append(waits)
+    if state.trainer_waiting is not None and state.generator_waiting is not None:
+        trainer, generator = share_text(state.trainer_waiting), share_text(state.generator_waiting)
+        parts.append(f"waiting trainer {trainer} generator {generator}")
+    # Without generators beside the trainer, what the trainer did.
+    elif state.generating is not None and state.training is not None:
+        generating, training = share_text(state.generating), share_text(state.training)
+        parts.append(f"generating {generating} training {training}")
     if state.generated_per_second is not None:
         parts.append(f"{count_text(state.generated_per_second)} tokens/s")
     return "  ".join(parts)
@@ -207,16 +212,6 @@ def measures(state: LiveState) -> str:
 def score_text(scores: Scores) -> str:
     """`0.654 (version 8)`, of the newest version that is evaluated."""
     return f"{number_text(scores.values[-1])} (version {scores.versions[-1]})"
-
-
-def waiting_text(state: LiveState) -> str:
-    """Shares of the window's time; without generators beside the trainer, what the trainer did."""
-    if state.trainer_waiting is not None and state.generator_waiting is not None:
-        trainer, generator = share_text(state.trainer_waiting), share_text(state.generator_waiting)
-        return f"waiting trainer {trainer} generator {generator}"
-    if state.generating is not None and state.training is not None:
-        return f"generating {share_text(state.generating)} training {share_text(state.training)}"
-    return ""
 
 
 def mean_lag(counts: Mapping[int, int]) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 
 from rlhf_lab.runs.folder import MANIFEST, METRICS
 from rlhf_lab.runs.live.files import LastSample, NewestSample, RoundRow, RowFile, ScoreFile, Scores
-from rlhf_lab.runs.live.progress import PROGRESS, TRAIN, Progress, read_progress
+from rlhf_lab.runs.live.progress import PROGRESS, Progress, read_progress
 from rlhf_lab.runs.manifest import error_of, last_start, read_manifest, state_in
 from rlhf_lab.runs.reading import Unreadable
 
@@ -204,10 +204,6 @@ class LiveState:
     @property
     def is_running(self) -> bool:
         return self.state == "running"
-
-    @property
-    def is_training(self) -> bool:
-        return self.is_running and self.stage == TRAIN
 
 
 class RunFollower:

@@ -188,22 +188,17 @@ def mirror_evaluation(
         {name: value for name, value in row.items() if not name.startswith("timing/")}
         for row in rows
     ]
-    if options.tensorboard:
-        write_events(run, scores, warn)
+    # TensorBoard has no place for a second evaluation of a run.
+    if options.tensorboard and not sent_digests(run.folder, EVENTS):
+        events = TensorBoardTracker(run.folder / EVENTS, EVALUATIONS)
+        mirror = Mirror("tensorboard", events, 0, warn)
+        for row in scores:
+            found = step_row(row, run.config)
+            mirror.log(found, found.pop(STEP))
+        mirror.close()
+        note_sent(run.folder, EVENTS, [digest_of(scores)])
     if options.wandb is not WandbMode.off:
         send_to_wandb(options, run, scores, warn)
-
-
-def write_events(run: TrackedRun, scores: Sequence[Row], warn: Warn) -> None:
-    """Write the first evaluation of a run for TensorBoard, which has no place for another one."""
-    if sent_digests(run.folder, EVENTS):
-        return
-    mirror = Mirror("tensorboard", TensorBoardTracker(run.folder / EVENTS, EVALUATIONS), 0, warn)
-    for row in scores:
-        found = step_row(row, run.config)
-        mirror.log(found, found.pop(STEP))
-    mirror.close()
-    note_sent(run.folder, EVENTS, [digest_of(scores)])
 
 
 def send_to_wandb(
@@ -241,15 +236,11 @@ def digest_of(rows: Sequence[Row]) -> str:
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
-def sent_file(folder: Path, mirror: str = FILES) -> Path:
-    return folder / mirror / SENT
-
-
 def sent_digests(folder: Path, mirror: str = FILES) -> list[str]:
     """Digests of the evaluations that a mirror has. mirror: its folder in the run's."""
-    path = sent_file(folder, mirror)
+    path = folder / mirror / SENT
     return read_json(path, list[str]) if path.exists() else []
 
 
 def note_sent(folder: Path, mirror: str, digests: Sequence[str]) -> None:
-    sent_file(folder, mirror).write_text(json.dumps(list(digests)) + "\n", encoding="utf-8")
+    (folder / mirror / SENT).write_text(json.dumps(list(digests)) + "\n", encoding="utf-8")

@@ -29,7 +29,7 @@ from rlhf_lab.sweeps.search.options import SearchOptions, bad_option
 from rlhf_lab.sweeps.search.report import SearchResult
 from rlhf_lab.sweeps.search.runs import CountRounds, Outcome, RunJobs, SearchRun, rung_overrides
 from rlhf_lab.sweeps.search.space import Dimension, parse_space, to_overrides
-from rlhf_lab.sweeps.search.study import CODE, open_study
+from rlhf_lab.sweeps.search.study import BASE, CODE, open_study
 from rlhf_lab.sweeps.search.tuning import Halving, Tuning, bracket_cost, num_brackets
 from rlhf_lab.sweeps.sweep import Ended, folder_of, run_jobs, set_folder
 from rlhf_lab.types.errors import JobsFailed, UserError
@@ -62,7 +62,7 @@ class Search:
         options = {key: getattr(self.options, key) for key in names}
         space = {part.key: part.label for part in self.space}
         code = {} if self.takes_other_code else {CODE: self.code}
-        return {**options, "space": space, "base": self.base, **code}
+        return {**options, "space": space, BASE: self.base, **code}
 
     def plan(self, count_rounds: CountRounds) -> list[str]:
         """The runs of the search, as lines of text. Raises UserError if one could not start."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rlhf_lab.runs.identity import RULE
 from rlhf_lab.runs.reading import Unreadable, file_size, parsing
 from rlhf_lab.sweeps.search.options import Sampler, SearchOptions
 from rlhf_lab.sweeps.search.space import Dimension, Value, grid
@@ -26,6 +27,7 @@ LEAST_GOOD = 5
 LEAST_TRIALS = 4
 SPEC = "spec"
 CODE = "code"
+BASE = "base"
 KEEP = ", or hydra.sweeper.other_code=keep to go on all the same"
 
 
@@ -221,6 +223,10 @@ def check_spec(path: Path, before: Mapping[str, Any] | None, spec: Mapping[str, 
         raise Unreadable(path, f"its {SPEC} is no mapping: restore it, or move it away")
     now = json.loads(json.dumps(spec))
     keys = sorted({*before, *now} - {CODE}) + [CODE] * (CODE in now)
+    # Hashes of another rule are not compared: the folders of the runs show what they are.
+    rules = [str(spec_.get(BASE)).startswith(RULE) for spec_ in (before, now)]
+    if rules == [False, True]:
+        keys.remove(BASE)
     changed = [key for key in keys if before.get(key) != now.get(key)]
     if changed:
         key = changed[0]
