@@ -34,7 +34,7 @@ install()
 pytest_plugins = ["tests.support.cpu_seconds"]
 
 if TYPE_CHECKING:
-    from rlhf_lab.experiment.config import Config
+    from rlhf_lab.experiment.config.config import Config
     from rlhf_lab_analysis.tables.table import Tables
     from tests.support.in_memory import Result
 
@@ -160,7 +160,7 @@ def config_of(tmp_path: Path) -> MakeConfig:
 
 def tiny(*overrides: str, cache: Path, root: Path) -> Config:
     """The checked config of a run of seconds below `root`, with its stages in `cache`."""
-    from rlhf_lab.experiment.typed import typed
+    from rlhf_lab.experiment.config.typed import typed
     from tests.support.composed import composed
 
     base = ["debug=tiny", f"output.cache={cache}", f"output.root={root}", "output.quiet=true"]

@@ -31,13 +31,13 @@ from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli import launch, plan, sweep
 from rlhf_lab.cli.command import MULTIRUN, OptionsCommand
 from rlhf_lab.cli.main import COMMANDS, run_command
-from rlhf_lab.experiment.checks import check, check_data
-from rlhf_lab.experiment.checks_devices import check_trainers
-from rlhf_lab.experiment.config_schema import register
-from rlhf_lab.experiment.groups import conf_folder
-from rlhf_lab.experiment.plugins import activate, modules_in
-from rlhf_lab.experiment.renamed_files import read_earlier_names
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.plugins import activate, modules_in
+from rlhf_lab.experiment.config.renamed_files import read_earlier_names
+from rlhf_lab.experiment.config.schema import register
+from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.experiment.rules.checks import check, check_data
+from rlhf_lab.experiment.rules.devices import check_trainers
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.sweeps.grid import Grid, check_choices, grid_of, sizes
 from rlhf_lab.sweeps.launchers import slurm

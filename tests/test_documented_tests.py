@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.suggestions import config_names
+from rlhf_lab.experiment.config.suggestions import config_names
 
 pytestmark = pytest.mark.pages
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from rlhf_lab.experiment.groups import option_files
+from rlhf_lab.experiment.config.groups import option_files
 from rlhf_lab.runs.trackers.mirrors import TrackedRun, env_id, exp_name
 from rlhf_lab.sweeps.search.runs import TEST, TRIAL
 from rlhf_lab_analysis.sources.record import Record, as_seed, cell, look_up

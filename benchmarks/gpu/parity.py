@@ -24,7 +24,7 @@ from benchmarks.speed.random_rounds import (
     update_batch,
 )
 from rlhf_lab.algos.corrections.proximal import NoCorrection
-from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.config.own_parts import classes
 from rlhf_lab.models.batching import collate, to_device
 from rlhf_lab.models.forward import body, token_rows
 from rlhf_lab.models.heads import value_model_like

@@ -23,7 +23,7 @@ from benchmarks.speed.random_rounds import (
     update_batch,
 )
 from rlhf_lab.algos.corrections.proximal import NoCorrection
-from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.config.own_parts import classes
 from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.training.engines.options import (
     EngineOptions,

@@ -28,9 +28,9 @@ from pathlib import Path
 
 from benchmarks.speed import program
 from rlhf_lab.experiment.planning import ideal_timeline
-from rlhf_lab.experiment.planning.changes import changed
 from rlhf_lab.experiment.planning.cluster_fit import distance, fitted
 from rlhf_lab.experiment.planning.planner import predict, work_of
+from rlhf_lab.experiment.planning.settings import changed
 from rlhf_lab.experiment.planning.timing import Measurement, measured
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab_analysis.markdown import Table

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rlhf_lab.experiment.build_engine import build_engine
+from rlhf_lab.experiment.build.engine import build_engine
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.models.heads import value_model_like
 from rlhf_lab.training.engines.engine import TrainingEngine

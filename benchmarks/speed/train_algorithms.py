@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 
 from benchmarks.speed import program
-from rlhf_lab.experiment.groups import CLASSES
+from rlhf_lab.experiment.config.groups import CLASSES
 from rlhf_lab_analysis.command import exit_code
 
 COMMON = (

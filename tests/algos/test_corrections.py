@@ -26,8 +26,8 @@ from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.gspo import GSPO
 from rlhf_lab.algos.off_policy import corrected, fitted, is_anchored
 from rlhf_lab.algos.rloo import RLOO, ProximalRLOO
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.config.own_parts import classes
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.models.batching import collate
 from rlhf_lab.types.data import Batch, CorrectionNeeds, Objective
 from rlhf_lab.types.errors import UserError

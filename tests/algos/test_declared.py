@@ -17,8 +17,8 @@ from rlhf_lab.algos.declared import require_declared, seen_by_algorithm, seen_by
 from rlhf_lab.algos.off_policy import corrected, fitted, split_terms
 from rlhf_lab.algos.options import AlgorithmOptions
 from rlhf_lab.algos.rloo import RLOO
-from rlhf_lab.experiment.checks_algorithm import check_correction
-from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.config.own_parts import classes
+from rlhf_lab.experiment.rules.algorithm import check_correction
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.types import limits
 from rlhf_lab.types.data import (

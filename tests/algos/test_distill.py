@@ -12,10 +12,9 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_lab.algos.distill import Distill, Signal
-from rlhf_lab.experiment.build_engine import build_engine
-from rlhf_lab.experiment.build_teacher import build_teacher
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build.engine import build_engine, build_teacher
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.forward import response_output
@@ -131,7 +130,7 @@ def policy_and_tokenizer(config: object) -> tuple[torch.nn.Module, PreTrainedTok
 def test_the_engine_reads_a_teacher_of_another_size_as_its_reference(
     make_config: MakeConfig, teacher: Path, dtype: str
 ) -> None:
-    from rlhf_lab.experiment.build_engine import engine_job
+    from rlhf_lab.experiment.build.engine import engine_job
     from rlhf_lab.training.engines.distributed import current
 
     config = make_config("algo=distill", f"algo.teacher={teacher}", f"engine.dtype={dtype}")

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.algos.distill import Direction, Distill, kl_over_tokens
-from rlhf_lab.experiment.build_engine import engine_job
-from rlhf_lab.experiment.build_teacher import build_teacher, require_same_logits
+from rlhf_lab.experiment.build.engine import build_teacher, engine_job, require_same_logits
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.forward import TokenRows, response_output, top_columns
 from rlhf_lab.training.engines.distributed import current

@@ -14,7 +14,7 @@ from rlhf_lab.algos.gspo import GSPO
 from rlhf_lab.algos.kl import TERMS, Estimator, KLLocation, KLPenalty
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.algos.rloo import ProximalRLOO
-from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.config.own_parts import classes
 from rlhf_lab.types.data import Objective, Reduction
 from rlhf_lab.types.errors import UserError
 from tests.support.golden import POLICY, VALUE, cells, four_rows, loss_of

@@ -18,7 +18,7 @@ from rlhf_lab.algos.corrections.masks import DPPO, ESTR, M2PO, OPSM, GeometricMa
 from rlhf_lab.algos.corrections.proximal import A3PO, Decoupled, NoCorrection, Recompute, Split
 from rlhf_lab.algos.corrections.truncated import ESSScaled, SequenceIS, TruncatedIS
 from rlhf_lab.algos.off_policy import corrected, fitted
-from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.config.own_parts import classes
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.forward import of_policy
 from rlhf_lab.types.data import Batch, PolicyOutput, Writer

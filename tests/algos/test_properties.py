@@ -13,7 +13,7 @@ from rlhf_lab.algos.common import sequence_weight
 from rlhf_lab.algos.distill import Direction, Distill, Signal
 from rlhf_lab.algos.ma_ppo import MacroPPO, MacroValue, Termination
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.config.own_parts import classes
 from rlhf_lab.models.batching import collate, rewards_of, token_weights
 from rlhf_lab.models.microbatches import micro_batches
 from rlhf_lab.types.data import Batch, Objective, PolicyOutput

@@ -24,7 +24,7 @@ from rlhf_lab.algos.off_policy import (
     ratio_of,
     split_terms,
 )
-from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.config.own_parts import classes
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.types.data import Batch, ValueModel
 from rlhf_lab.types.protocols import Algorithm, Correction

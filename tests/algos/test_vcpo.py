@@ -11,7 +11,7 @@ import torch
 
 from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.algos.vcpo import VCPO
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.models.forward import token_rows
 from rlhf_lab.training.engines.options import SingleEngineOptions
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout

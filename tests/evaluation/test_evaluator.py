@@ -38,11 +38,11 @@ from rlhf_lab.evaluation.measures import (
 )
 from rlhf_lab.evaluation.options import EvalOptions
 from rlhf_lab.evaluation.sft_distance import distance_metrics
-from rlhf_lab.experiment import evaluate_again as again
-from rlhf_lab.experiment.build import build_evaluator
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.evaluate import Evaluated, show
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build.evaluator import build_evaluator
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.run import evaluate_again as again
+from rlhf_lab.experiment.run.evaluate import Evaluated, show
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.weights import load_weights

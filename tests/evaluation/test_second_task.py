@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.second_task import is_second_task, unknown_texts
+from rlhf_lab.experiment.run.evaluate_again import is_second_task, unknown_texts
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.tldr_nano import TldrNano

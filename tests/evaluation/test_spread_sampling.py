@@ -14,9 +14,13 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.evaluation.evaluator import generate_samples
-from rlhf_lab.experiment.build import build_generator
-from rlhf_lab.experiment.build_prompts import build_eval_prompts
-from rlhf_lab.experiment.spread_sampling import ChunkSampler, SamplingJob, SpreadGenerator
+from rlhf_lab.experiment.build.evaluator import build_generator
+from rlhf_lab.experiment.build.prompts import build_eval_prompts
+from rlhf_lab.experiment.run.distributed_generation import (
+    ChunkSampler,
+    SamplingJob,
+    SpreadGenerator,
+)
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.weights import meta_model
 from rlhf_lab.training.engines.distributed import Processes

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlhf_lab.experiment import lifecycle, outputs
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.evaluate_again import evaluate_again
-from rlhf_lab.experiment.export import export
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.publish.export import export
+from rlhf_lab.experiment.run import lifecycle, outputs
+from rlhf_lab.experiment.run.evaluate_again import evaluate_again
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.weights import weights_digest

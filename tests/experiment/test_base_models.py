@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError

@@ -19,11 +19,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab.cli.exit_codes import message
 from rlhf_lab.cli.main import main
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.checks import check, require_readable_splits
-from rlhf_lab.experiment.groups import CLASSES
-from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.experiment.registry import group_options
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.config.groups import CLASSES
+from rlhf_lab.experiment.config.registry import group_options
+from rlhf_lab.experiment.rules.checks import check, require_readable_splits
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError

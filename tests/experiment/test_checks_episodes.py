@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from rlhf_lab.experiment import derived
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.checks_episodes import check_episodes
-from rlhf_lab.experiment.checks_models import check_context, check_lengths
+from rlhf_lab.experiment.rules import derived
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.rules.models import check_context, check_lengths
+from rlhf_lab.experiment.rules.tasks import check_episodes
 from rlhf_lab.tasks.tool_arithmetic import ToolArithmetic
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.cli.stages import make_stages
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.data_report import inspect
-from rlhf_lab.experiment.evaluate import headline
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.data.report import inspect
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.run import lifecycle
+from rlhf_lab.experiment.run.evaluate import headline
 from rlhf_lab.runs.folder import evals, metrics
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console

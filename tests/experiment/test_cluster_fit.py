@@ -11,16 +11,15 @@ import pytest
 import yaml
 
 from rlhf_lab.cli import plan
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.layout import parsed
+from rlhf_lab.experiment.config.layout import parsed
 from rlhf_lab.experiment.planning.cluster_fit import Fit, decoding, distance, fitted
 from rlhf_lab.experiment.planning.cluster_rates import rates_of
-from rlhf_lab.experiment.planning.layouts.choice import Choice
+from rlhf_lab.experiment.planning.layouts.choice import Choice, Workload
+from rlhf_lab.experiment.planning.layouts.costs import generation
 from rlhf_lab.experiment.planning.layouts.gpus import named
-from rlhf_lab.experiment.planning.layouts.seconds import generation
 from rlhf_lab.experiment.planning.layouts.shapes import published
-from rlhf_lab.experiment.planning.layouts.workload import Workload
 from rlhf_lab.experiment.planning.timing import read_before_steps
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rollout.cluster.options import ClusterOptions, TakeOrder
 from rlhf_lab.rollout.cluster.simulate import Work, simulate, virtual_mode
 from rlhf_lab.runs.folder import METRICS

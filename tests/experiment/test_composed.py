@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from omegaconf import Container, DictConfig, ListConfig, OmegaConf
 
-from rlhf_lab.experiment.groups import conf_folder
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.typed import typed
 from tests.support import composed as module
 from tests.support.composed import by_hydra, composed
 from tests.support.quick_hydra import quickened

@@ -13,13 +13,13 @@ import yaml
 from omegaconf import OmegaConf
 
 from rlhf_lab.cli import launch
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.layout import parsed
+from rlhf_lab.experiment.config.layout import parsed
+from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.experiment.planning.layouts.choice import workload_of
 from rlhf_lab.experiment.planning.layouts.errors import choice_of
 from rlhf_lab.experiment.planning.layouts.gpus import GPUS
 from rlhf_lab.experiment.planning.layouts.search import planned
-from rlhf_lab.experiment.planning.layouts.workload import workload_of
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.runs.trackers.console import Console
 from tests.support.composed import composed
 

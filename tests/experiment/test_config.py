@@ -10,12 +10,12 @@ import pytest
 
 from rlhf_lab.cli.explain import explanation
 from rlhf_lab.cli.reference_pages import reference
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.groups import conf_folder
-from rlhf_lab.experiment.keys import all_keys
-from rlhf_lab.experiment.own_parts import classes
-from rlhf_lab.experiment.registry import group_options
+from rlhf_lab.experiment.config.config import Config, plain
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.keys import all_keys
+from rlhf_lab.experiment.config.own_parts import classes
+from rlhf_lab.experiment.config.registry import group_options
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig

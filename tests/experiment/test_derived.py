@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlhf_lab.experiment.build_engine import training_device
-from rlhf_lab.experiment.derived import num_devices, probe_every
+from rlhf_lab.experiment.build.engine import training_device
+from rlhf_lab.experiment.rules.derived import num_devices, probe_every
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
@@ -27,7 +27,7 @@ def test_on_gpus_trainers_and_servers_are_counted_and_threads_are_not(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, two_gpus: None
 ) -> None:
     """The paper's layout: seven trainers and one server are eight devices."""
-    monkeypatch.setattr("rlhf_lab.experiment.derived.world_size", lambda: 7)
+    monkeypatch.setattr("rlhf_lab.experiment.rules.derived.world_size", lambda: 7)
     settings = ("engine.threads=8", "generator=vllm_server", "generator.tensor_parallel_size=2")
     config = make_config("engine.device=cpu", *settings, "generator.urls=[http://127.0.0.1:1]")
     object.__setattr__(config.engine, "device", "cuda")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.keys import sections
+from rlhf_lab.experiment.config.keys import sections
 from rlhf_lab.experiment.planning.forecast import require_room
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.limits import columns
 from rlhf_lab.types.ranges import Range

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.experiment.early_end import resume_text
+from rlhf_lab.experiment.run.lifecycle import resume_text
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.run_directory import RunDirectory
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment.empty_updates import NothingTrained, last_line
+from rlhf_lab.experiment.run.round_warnings import NothingTrained, last_line
 from tests.conftest import MakeConfig
 from tests.support.examples import call
 

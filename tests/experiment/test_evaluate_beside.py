@@ -15,11 +15,11 @@ import torch
 from safetensors.torch import save_file
 
 from rlhf_lab.evaluation.options import EvalOptions
-from rlhf_lab.experiment import evaluate_beside, lifecycle, outputs
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.evaluate_beside import EvaluationBeside, judge_offered
-from rlhf_lab.experiment.sources import Sources
-from rlhf_lab.experiment.version_judge import DIGEST
+from rlhf_lab.experiment.build.policy import Sources
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.run import evaluate_beside, lifecycle, outputs
+from rlhf_lab.experiment.run.evaluate import DIGEST
+from rlhf_lab.experiment.run.evaluate_beside import EvaluationBeside, judge_offered
 from rlhf_lab.runs import saved_tensors
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console

@@ -16,7 +16,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_lab.cli.export import EXPORT, run_folder_and_version
-from rlhf_lab.experiment.model_card import base_model, card, citation, front_matter, training
+from rlhf_lab.experiment.publish.card import base_model, card, citation, front_matter, training
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.examples import call

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlhf_lab.experiment.build_prompts import build_eval_prompts
+from rlhf_lab.experiment.build.prompts import build_eval_prompts
 from rlhf_lab.experiment.planning import forecast
 from rlhf_lab.experiment.planning.forecast import (
     Machine,
     few_prompts,
     kept_weights,
+    num_parameters,
     require_room,
     size,
     this_machine,
 )
-from rlhf_lab.experiment.planning.needs import num_parameters
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.tasks.arithmetic import Arithmetic

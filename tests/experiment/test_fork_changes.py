@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.fork_changes import BESIDE, changes_between, reason_against
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.run.fork import BESIDE, changes_between, reason_against
 from rlhf_lab.types import limits
 from tests.conftest import MakeConfig
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.fork_training import train_past
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.run.fork_training import train_past
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.forks import QUIET, Runs, contents, versions
@@ -192,7 +192,7 @@ def test_a_fork_that_was_stopped_in_its_past_goes_on(
     options = (*SHORT, *of, f"output.dir={runs.folder('fork')}", "output.resume=true")
     config = make_config(*options)
     with monkeypatch.context() as patch:
-        patch.setattr("rlhf_lab.experiment.lifecycle.train_past", stopped_after(train_past))
+        patch.setattr("rlhf_lab.experiment.run.lifecycle.train_past", stopped_after(train_past))
         with pytest.raises(RuntimeError, match="stopped"):
             runs.train(config)
     fork = runs.train(config)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlhf_lab.experiment import checks_devices
-from rlhf_lab.experiment.build_rollout import config_of_each
-from rlhf_lab.experiment.checks_devices import check_devices, idle_cores
-from rlhf_lab.experiment.derived import num_gpus
-from rlhf_lab.experiment.generator_devices import generator_devices
+from rlhf_lab.experiment.build.rollout import config_of_each
+from rlhf_lab.experiment.rules import devices as checks_devices
+from rlhf_lab.experiment.rules.derived import generator_devices, num_gpus
+from rlhf_lab.experiment.rules.devices import check_devices, idle_cores
 from rlhf_lab.rollout.generators.vllm.make import visible_gpus
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.types.errors import UserError

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rlhf_lab.experiment.harness import run_harness, scores_of, task_manager
-from rlhf_lab.experiment.model_card import card
+from rlhf_lab.experiment.publish.card import card
+from rlhf_lab.experiment.publish.harness import run_harness, scores_of, task_manager
 from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.runs.schema import read_harness
 from rlhf_lab.runs.trackers.console import Console

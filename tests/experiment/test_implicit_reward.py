@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.experiment.implicit_reward import Comparison, implicit_gaps, right
+from rlhf_lab.experiment.publish.implicit_reward import Comparison, implicit_gaps, right
 from rlhf_lab.models.options import ScratchModel, scratch
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from tests.support.examples import call

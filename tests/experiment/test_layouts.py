@@ -20,9 +20,10 @@ from transformers import (
 )
 
 from rlhf_lab.cli.plan import PLAN
-from rlhf_lab.experiment.layout import Layout, parsed
-from rlhf_lab.experiment.planning.layouts import memory, seconds
-from rlhf_lab.experiment.planning.layouts.choice import Choice
+from rlhf_lab.experiment.config.layout import Layout, parsed
+from rlhf_lab.experiment.planning.layouts import costs as memory
+from rlhf_lab.experiment.planning.layouts import costs as seconds
+from rlhf_lab.experiment.planning.layouts.choice import Choice, Workload, workload_of
 from rlhf_lab.experiment.planning.layouts.errors import mean_lengths
 from rlhf_lab.experiment.planning.layouts.gpus import GPUS, named
 from rlhf_lab.experiment.planning.layouts.search import (
@@ -39,7 +40,6 @@ from rlhf_lab.experiment.planning.layouts.shapes import (
     published,
     shape_in,
 )
-from rlhf_lab.experiment.planning.layouts.workload import Workload, workload_of
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.experiment.test_planner import sync_rows, write

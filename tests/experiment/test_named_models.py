@@ -9,10 +9,10 @@ from hydra.errors import MissingConfigException
 
 from rlhf_lab.cli.completion import candidates
 from rlhf_lab.cli.main import COMMANDS
-from rlhf_lab.experiment.groups import conf_folder
-from rlhf_lab.experiment.renamed_files import read_earlier_names
-from rlhf_lab.experiment.suggestions import explained
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.renamed_files import read_earlier_names
+from rlhf_lab.experiment.config.suggestions import explained
+from rlhf_lab.experiment.config.typed import typed
 from rlhf_lab.models.options import PretrainedModel, ScratchModel
 from tests.support.composed import by_hydra
 

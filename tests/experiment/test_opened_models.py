@@ -13,7 +13,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from rlhf_lab.cli.launch import require_startable
-from rlhf_lab.experiment.checks import require_working_parts
+from rlhf_lab.experiment.rules.checks import require_working_parts
 from rlhf_lab.models.loading import weight_names
 from rlhf_lab.models.reward_model import load_reward_model, open_reward_model
 from rlhf_lab.rewards.model_options import ModelReward

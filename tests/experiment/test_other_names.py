@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rlhf_lab.cli.reference_pages import with_table
-from rlhf_lab.experiment.groups import conf_folder
-from rlhf_lab.experiment.other_names import PROJECTS, OtherName, content, table
-from rlhf_lab.experiment.registry import group_options
-from rlhf_lab.experiment.suggestions import config_names, no_key, no_option
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.other_names import PROJECTS, OtherName, content, table
+from rlhf_lab.experiment.config.registry import group_options
+from rlhf_lab.experiment.config.suggestions import config_names, no_key, no_option
+from rlhf_lab.experiment.config.typed import typed
 from tests.support.composed import composed
 from tests.support.examples import call
 

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.groups import option_files
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.groups import option_files
+from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.experiment.rules.checks import check
 from tests.support.composed import composed
 
 pytestmark = pytest.mark.usefixtures("costly")

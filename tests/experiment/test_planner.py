@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from rlhf_lab.cli.plan import PLAN
-from rlhf_lab.experiment.planning import changes, planner, steady_state
-from rlhf_lab.experiment.planning.changes import changed
+from rlhf_lab.experiment.planning import ideal_timeline as steady_state
+from rlhf_lab.experiment.planning import planner
+from rlhf_lab.experiment.planning import settings as changes
 from rlhf_lab.experiment.planning.planner import Prediction, predict
-from rlhf_lab.experiment.planning.settings import Settings
+from rlhf_lab.experiment.planning.settings import Settings, changed
 from rlhf_lab.experiment.planning.timing import Measurement, Round, measured
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError

@@ -11,13 +11,13 @@ import pytest
 
 from rlhf_lab.cli.explain import explanation
 from rlhf_lab.cli.main import run_command
-from rlhf_lab.experiment import plugins
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config_schema import register
-from rlhf_lab.experiment.own_code import code_of_parts, plugins_of
-from rlhf_lab.experiment.own_parts import own_class
-from rlhf_lab.experiment.registry import group_options
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config import plugins
+from rlhf_lab.experiment.config.code import code_of_parts, plugins_of
+from rlhf_lab.experiment.config.own_parts import own_class
+from rlhf_lab.experiment.config.registry import group_options
+from rlhf_lab.experiment.config.schema import register
+from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.runs.provenance import with_plugins
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.run_job import JobRunner, StopFiles

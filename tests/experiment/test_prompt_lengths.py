@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-from rlhf_lab.experiment.prompt_lengths import left_out_note, require_fit
+from rlhf_lab.experiment.build.prompt_lengths import left_out_note, require_fit
 from rlhf_lab.models.causal_lm import save_policy
 from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer

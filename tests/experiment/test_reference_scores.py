@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.reference_scores import STAGE, KnownReferences, with_known_references
+from rlhf_lab.experiment.build.evaluator import STAGE, KnownReferences, with_known_references
 from rlhf_lab.rewards.model_options import ModelReward
 from rlhf_lab.runs.disk import ENTRY
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer

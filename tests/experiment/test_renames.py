@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rlhf_lab.cli.explain import explanation
-from rlhf_lab.experiment.groups import conf_folder
-from rlhf_lab.experiment.renamed_files import read_earlier_names
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.renamed_files import read_earlier_names
 from rlhf_lab.runs import renames
 from rlhf_lab_analysis.sources.record import look_up
 from rlhf_lab_analysis.tables.saved import read_saved

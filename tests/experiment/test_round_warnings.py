@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment.round_warnings import RoundWarnings
+from rlhf_lab.experiment.run.round_warnings import RoundWarnings
 from tests.conftest import MakeConfig
 from tests.support.examples import call
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.run_products import (
+from rlhf_lab.experiment.artifacts.products import (
     PRODUCTS,
     UsedProducts,
     products_of,

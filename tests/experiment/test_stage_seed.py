@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
 from rlhf_lab.runs.trackers.console import Console
 from tests.conftest import MakeConfig
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rlhf_lab.cli.train import start_pipeline
-from rlhf_lab.experiment.policy_loader import PolicyLoader
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build.policy import PolicyLoader
 from rlhf_lab.models import causal_lm, reward_model
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_shape
 from rlhf_lab.models.weights import num_parameters

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.config.registry import group_options
 from rlhf_lab.experiment.planning.timing import measured
-from rlhf_lab.experiment.registry import group_options
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.runs.folder import SCHEDULE
 from rlhf_lab.runs.jsonl import read_rows

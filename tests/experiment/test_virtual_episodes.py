@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.types.errors import StopRequested, UserError
 from tests.conftest import Finished, MakeConfig
 from tests.support.in_memory import Row, memory_of, run_in_memory

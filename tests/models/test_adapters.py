@@ -15,13 +15,13 @@ import transformers
 from torch import Tensor
 from torch.func import functional_call
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.build_engine import build_engine
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import sampling_of
-from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.experiment.round_warnings import RoundWarnings
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build.engine import build_engine
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.rules.derived import sampling_of
+from rlhf_lab.experiment.run import lifecycle
+from rlhf_lab.experiment.run.round_warnings import RoundWarnings
 from rlhf_lab.models.adapters import (
     adapters_off,
     has_adapters,

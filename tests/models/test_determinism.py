@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.experiment import build_rollout, train
-from rlhf_lab.experiment.artifact_keys import ArtifactKeys
-from rlhf_lab.experiment.build_engine import engine_job
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import changed
+from rlhf_lab.experiment.artifacts.keys import ArtifactKeys
+from rlhf_lab.experiment.build import rollout as build_rollout
+from rlhf_lab.experiment.build.engine import engine_job
+from rlhf_lab.experiment.config.config import changed
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.run import train
 from rlhf_lab.models.devices import WORKSPACE, deterministic, require_workspace
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.types.errors import UserError
@@ -76,9 +77,7 @@ def test_ranks_of_torchrun_need_the_workspace_before_they_start(
     config = config_of("deterministic=true", "engine=fsdp")
     monkeypatch.setenv("WORLD_SIZE", "2")
     check(config)
-    monkeypatch.setattr(
-        "rlhf_lab.experiment.checks_devices.chosen", lambda *_: torch.device("cuda")
-    )
+    monkeypatch.setattr("rlhf_lab.experiment.rules.devices.chosen", lambda *_: torch.device("cuda"))
     with pytest.raises(UserError, match="with 2 processes: set CUBLAS_WORKSPACE_CONFIG=:4096:8"):
         check(config)
     monkeypatch.setenv(WORKSPACE, ":4096:8")
@@ -136,7 +135,7 @@ def test_generator_processes_turn_it_on_for_their_life(make_config: MakeConfig) 
 
 
 def sources_of(config: Any) -> Any:
-    from rlhf_lab.experiment.prepare import Artifacts
+    from rlhf_lab.experiment.artifacts.prepare import Artifacts
     from rlhf_lab.runs.trackers.console import Console
 
     return Artifacts(config, Console(quiet=True)).sources()

@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from rlhf_lab.experiment.checks_devices import check_devices, check_kernels
+from rlhf_lab.experiment.rules.devices import check_devices, check_kernels
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.devices import check_name, chosen, release_unused
 from rlhf_lab.models.options import ScratchModel

@@ -12,9 +12,9 @@ import pytest
 import torch
 import transformers
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.checks_models import check_precision
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.rules.models import check_precision
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer, save_policy
 from rlhf_lab.models.forward import response_output

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment import build, build_rollout, lifecycle
-from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build import evaluator as build
+from rlhf_lab.experiment.build import rollout as build_rollout
+from rlhf_lab.experiment.config.config import Config, plain
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
 from rlhf_lab.rewards.data_rewards import RuleReward
 from rlhf_lab.rewards.function import FunctionReward

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rewards.judge.calls import JudgeCache, JudgeCalls, retry_after
 from rlhf_lab.rewards.judge.options import EndpointReward, Style, TokenLimit, filled, verdict
 from rlhf_lab.rewards.judge.scorer import JudgeScorer
@@ -617,8 +617,8 @@ def test_the_command_line_tells_it_in_one_line(
 def test_labels_by_a_judge_leave_out_the_pairs_that_it_could_not_score(
     make_config: MakeConfig,
 ) -> None:
-    from rlhf_lab.experiment.labelled_pairs import read_pairs
-    from rlhf_lab.experiment.prepare import Artifacts
+    from rlhf_lab.experiment.artifacts.labels import read_pairs
+    from rlhf_lab.experiment.artifacts.prepare import Artifacts
 
     with serving(patchy) as judge:
         config = make_config(

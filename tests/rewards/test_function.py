@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.artifact_keys import ArtifactKeys
-from rlhf_lab.experiment.config import plain
+from rlhf_lab.experiment.artifacts.keys import ArtifactKeys
+from rlhf_lab.experiment.config.config import plain
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rewards import rules
 from rlhf_lab.rewards.data_rewards import RuleReward, RuleScorer
 from rlhf_lab.rewards.function import (

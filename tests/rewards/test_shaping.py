@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import plain
+from rlhf_lab.experiment.config.config import plain
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rewards.shaping import (
     MissingEos,
     ShapedScorer,

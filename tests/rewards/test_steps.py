@@ -17,8 +17,8 @@ from rlhf_lab.algos.ma_ppo import MacroPPO
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.algos.reinforce import ReinforcePlusPlus
 from rlhf_lab.algos.rloo import RLOO
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.models.batching import collate, rewards_of
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.options import ScratchModel

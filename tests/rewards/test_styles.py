@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.build_prompts import examples_of
-from rlhf_lab.experiment.checks import require_working_parts
-from rlhf_lab.experiment.config import plain
+from rlhf_lab.experiment.build.prompts import examples_of
+from rlhf_lab.experiment.config.config import plain
+from rlhf_lab.experiment.rules.checks import require_working_parts
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.limited import OnError, SampleScorer

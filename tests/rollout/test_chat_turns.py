@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment.checks_episodes import require_working_environment
+from rlhf_lab.experiment.rules.tasks import require_working_environment
 from rlhf_lab.models.causal_lm import load_tokenizer
 from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.rollout.generators.environment_calls import EnvironmentCalls

@@ -13,7 +13,7 @@ from itertools import product
 
 import pytest
 
-from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.config.own_parts import classes
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
 from tests.algos.test_distill import another_sft
 from tests.conftest import Finished, MakeConfig

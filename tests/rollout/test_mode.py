@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment import build_rollout, lifecycle
-from rlhf_lab.experiment.build_rollout import build_pipeline
-from rlhf_lab.experiment.sources import Sources
+from rlhf_lab.experiment.build import rollout as build_rollout
+from rlhf_lab.experiment.build.policy import Sources
+from rlhf_lab.experiment.build.rollout import build_pipeline
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rollout.background import ThreadExecutor
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.executor import InlineExecutor

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.build_prompts import build_rollout_prompts
-from rlhf_lab.experiment.checks import check, require_readable_splits, warnings
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build.prompts import build_rollout_prompts
+from rlhf_lab.experiment.rules.checks import check, require_readable_splits, warnings
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pairs import is_pair
 from rlhf_lab.tasks.tldr_nano import word_tokenizer

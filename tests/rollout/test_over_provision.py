@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.rollout.background import ThreadExecutor

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.build_prompts import build_rollout_prompts
-from rlhf_lab.experiment.build_rollout import build_pipeline
-from rlhf_lab.experiment.checks import check, require_readable_splits
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.labelled_pairs import read_pairs
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.labels import read_pairs
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build.prompts import build_rollout_prompts
+from rlhf_lab.experiment.build.rollout import build_pipeline
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.rules.checks import check, require_readable_splits
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.options import ScratchModel, scratch
 from rlhf_lab.rewards.data_rewards import PreferenceScorer

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.checks import check
 from rlhf_lab.experiment.planning.settings import settings_of
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_output

@@ -19,8 +19,10 @@ import pytest
 import torch
 
 from rlhf_lab.cli.exit_codes import INTERRUPTED, REQUEUE
-from rlhf_lab.experiment import build, build_rollout, lifecycle
-from rlhf_lab.experiment.build_engine import build_engine
+from rlhf_lab.experiment.build import evaluator as build
+from rlhf_lab.experiment.build import rollout as build_rollout
+from rlhf_lab.experiment.build.engine import build_engine
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.rollout.background import ProcessExecutor
 from rlhf_lab.rollout.chunk_states import QueuedChunk

@@ -20,7 +20,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.loading import shape_of
 from rlhf_lab.rollout.budget import StalenessBudget

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.artifact_keys import ArtifactKeys
-from rlhf_lab.experiment.build import build_generator
+from rlhf_lab.experiment.artifacts.keys import ArtifactKeys
+from rlhf_lab.experiment.build.evaluator import build_generator
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.rollout.feeds import LatestWeights

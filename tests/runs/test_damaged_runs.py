@@ -16,9 +16,9 @@ import pytest
 
 from rlhf_lab.cli import analysis, runs, timeline
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
-from rlhf_lab.experiment.evaluate import saved_weights
-from rlhf_lab.experiment.outputs import refuse_occupied
 from rlhf_lab.experiment.planning import planner
+from rlhf_lab.experiment.run.evaluate import saved_weights
+from rlhf_lab.experiment.run.outputs import refuse_occupied
 from rlhf_lab.rollout.generators.options import HFSampling
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.runs.jsonl import read_rows, write_rows

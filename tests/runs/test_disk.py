@@ -21,8 +21,8 @@ from safetensors import torch as safetensors
 
 from rlhf_lab.cli.arguments import is_option
 from rlhf_lab.cli.main import run_command
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rewards.judge.calls import JudgeCache
 from rlhf_lab.runs import disk
 from rlhf_lab.runs.disk import (

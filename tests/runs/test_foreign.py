@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.worker_child import EachSample

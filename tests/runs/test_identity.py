@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment.config import changed, settings_of
-from rlhf_lab.experiment.groups import CLASSES
-from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.config.config import changed, settings_of
+from rlhf_lab.experiment.config.groups import CLASSES
+from rlhf_lab.experiment.config.own_parts import classes
 from rlhf_lab.runs.identity import NOT_RESUMED, Settings, flat, hash_of, is_below, listed
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.sweeps.job import ASIDE_OF_JOBS, content_of

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.cli import main as door
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.runs import kernels, provenance
 from rlhf_lab.runs.kernels import PORTABLE, Kernels, RestartNeeded, label
 from rlhf_lab.runs.manifest import kernels_in

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment.config import plain
+from rlhf_lab.experiment.config.config import plain
 from rlhf_lab.runs.trackers.mirrors import (
     TrackedRun,
     env_id,

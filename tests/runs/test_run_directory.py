@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment import lifecycle
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver, locks, run_directory
 from rlhf_lab.runs.manifest import state_in

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.cli.main import main
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.early_end import end_early
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.run.lifecycle import end_early
 from rlhf_lab.rewards.judge.options import EndpointReward
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.secrets import masked, secret_in

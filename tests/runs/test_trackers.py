@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs.jsonl import JsonlFile, JsonlTracker
 from rlhf_lab.runs.trackers.mirrors import Mirror, TrackedRun, open_mirrors

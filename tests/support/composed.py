@@ -19,8 +19,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
-from rlhf_lab.experiment.config_schema import register
-from rlhf_lab.experiment.groups import conf_folder
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.schema import register
 
 
 def composed(*overrides: str, name: str = "config", folder: Path | None = None) -> DictConfig:

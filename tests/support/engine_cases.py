@@ -14,7 +14,7 @@ import torch
 from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.algos.pairs import OnlineDPO
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.experiment import build_engine as build
+from rlhf_lab.experiment.build import engine as build
 from rlhf_lab.models.batching import collate, token_weights
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.heads import value_model_like

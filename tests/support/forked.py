@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.cli import exit_codes, main
-from rlhf_lab.experiment import build_rollout, lifecycle
-from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.build import rollout as build_rollout
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.worker import RolloutWorker
 from rlhf_lab.runs import disk

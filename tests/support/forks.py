@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.fork_past import Fork, fork_of
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.run import lifecycle
+from rlhf_lab.experiment.run.fork import Fork, fork_of
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.randomness import stable_hash

@@ -17,13 +17,13 @@ from rlhf_lab.cli import runs, timeline
 from rlhf_lab.cli.arguments import overrides_again, overrides_of_replay, overrides_to_resume
 from rlhf_lab.cli.samples import SampleChoice, sample_lines
 from rlhf_lab.cli.sync import outboxes
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.evaluate import saved_weights
-from rlhf_lab.experiment.export import versions
-from rlhf_lab.experiment.model_card import card
-from rlhf_lab.experiment.outputs import RECORDS, progress, refuse_occupied
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.config.typed import typed
 from rlhf_lab.experiment.planning import planner
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.publish.card import card
+from rlhf_lab.experiment.publish.export import versions
+from rlhf_lab.experiment.run.evaluate import saved_weights
+from rlhf_lab.experiment.run.outputs import RECORDS, progress, refuse_occupied
 from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.recorded_schedule import read_schedule
 from rlhf_lab.runs.folder import ROLLOUTS

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from rlhf_lab.experiment.data_report import inspect
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.experiment.data.report import inspect
 from rlhf_lab.models.causal_lm import load_policy, policy_shape, require_savable, save_policy
 from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from, save_reward_model

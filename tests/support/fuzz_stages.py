@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rlhf_lab.experiment.labelled_pairs import read_pairs
-from rlhf_lab.experiment.make_models import STRENGTH
-from rlhf_lab.experiment.prepare import METRICS
+from rlhf_lab.experiment.artifacts.labels import read_pairs
+from rlhf_lab.experiment.artifacts.models import STRENGTH
+from rlhf_lab.experiment.artifacts.prepare import METRICS
 from rlhf_lab.rewards.judge.calls import JudgeCache
 from rlhf_lab.runs.disk import atomic_folder
 from rlhf_lab.runs.reading import read_json

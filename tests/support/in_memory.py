@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.experiment.train import learn
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.config.config import Config, plain
+from rlhf_lab.experiment.run.train import learn
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.weights import weights_digest

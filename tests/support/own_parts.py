@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlhf_lab.experiment import plugins
-from rlhf_lab.experiment.keys import sections
-from rlhf_lab.experiment.own_parts import own_class
+from rlhf_lab.experiment.config import plugins
+from rlhf_lab.experiment.config.keys import sections
+from rlhf_lab.experiment.config.own_parts import own_class
 
 MODULE = "parts_of_a_test"
 SOURCE = '''

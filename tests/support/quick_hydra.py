@@ -20,7 +20,7 @@ from hydra._internal import defaults_list as lists
 from omegaconf import DictConfig
 from omegaconf.base import Metadata
 
-from rlhf_lab.experiment.groups import conf_folder
+from rlhf_lab.experiment.config.groups import conf_folder
 
 LOADER: Any = loading.ConfigLoaderImpl
 REPOSITORY: Any = repositories.CachingConfigRepository

@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 from hydra import compose, initialize_config_dir
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.config_schema import register
-from rlhf_lab.experiment.groups import conf_folder
-from rlhf_lab.experiment.own_parts import classes
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.own_parts import classes
+from rlhf_lab.experiment.config.schema import register
+from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs.trackers.console import Console
 from tests.support.examples import FACTS
 from tests.support.survival import outcome

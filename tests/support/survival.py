@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tests.support.preloaded  # noqa: F401
-from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.runs import forkserver
 from tests.support.examples import FACTS
 from tests.support.forked import Moment, train

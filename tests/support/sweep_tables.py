@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from rlhf_lab.experiment.config import Config, plain
+from rlhf_lab.experiment.config.config import Config, plain
 from rlhf_lab_analysis.sources.record import Record
 from rlhf_lab_analysis.tables.table import Tables
 from tests.support.figure_tables import end_of, judged, rounded

@@ -19,10 +19,10 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.config_schema import register
-from rlhf_lab.experiment.groups import conf_folder
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.schema import register
+from rlhf_lab.experiment.config.typed import typed
 from rlhf_lab.rollout.mode import OnFailure
 from rlhf_lab.rollout.process import FailurePolicy, GeneratorProcess
 from rlhf_lab.rollout.shared import SharedWeights

@@ -13,9 +13,9 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.groups import conf_folder
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.typed import typed
 from rlhf_lab.sweeps.composition import Composer
 from rlhf_lab.types.errors import UserError
 from tests.support.composed import registered

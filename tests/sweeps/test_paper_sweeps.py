@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.config import Config, plain
+from rlhf_lab.experiment.config.typed import typed
 from tests.support.composed import composed
 from tests.support.variants import variants
 from tests.sweeps.test_sweeps_conf import Sweep, as_overrides

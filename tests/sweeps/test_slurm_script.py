@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.cli import launch
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.layout import parsed
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.layout import parsed
+from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.rollout.ports import free_port
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers.slurm_script import JOB_PORTS, SlurmRequest, slurm_script

@@ -22,10 +22,10 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from rlhf_lab.algos.distill import Direction, Distill, Signal
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.groups import conf_folder
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.config import Config, plain
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.sweeps.grid import SEEDS as ALL_SEEDS
 from tests.support.composed import divided, merged

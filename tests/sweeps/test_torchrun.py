@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.cli import launch
-from rlhf_lab.experiment.checks_devices import check_trainers
-from rlhf_lab.experiment.layout import Layout, Node, parsed
+from rlhf_lab.experiment.config.layout import Layout, Node, parsed
+from rlhf_lab.experiment.rules.devices import check_trainers
 from rlhf_lab.rollout.ports import free_port, require_free
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import torchrun

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.data_report import inspect
-from rlhf_lab.experiment.data_tables import share
-from rlhf_lab.experiment.labelled_pairs import read_pairs
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.labels import read_pairs
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.data.report import inspect, share
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.audit import (
     DataOptions,

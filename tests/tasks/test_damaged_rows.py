@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rlhf_lab.experiment.data_report import inspect
+from rlhf_lab.experiment.data.report import inspect
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.gsm8k import Gsm8k
 from rlhf_lab.tasks.hub import read_split

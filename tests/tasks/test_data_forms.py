@@ -12,13 +12,13 @@ import pytest
 
 from rlhf_lab.cli.compose import stage
 from rlhf_lab.cli.stages import judges_pairs
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.build_prompts import build_rollout_prompts
-from rlhf_lab.experiment.build_rollout import build_worker
-from rlhf_lab.experiment.checks import check, require_readable_splits
-from rlhf_lab.experiment.labelled_pairs import PackedPairs
-from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.artifacts.labels import PackedPairs
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build.prompts import build_rollout_prompts
+from rlhf_lab.experiment.build.rollout import build_worker
+from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.experiment.rules.checks import check, require_readable_splits
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer

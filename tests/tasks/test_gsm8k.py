@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.tasks.gsm8k import Gsm8k, Verify, answer_of, example
 from rlhf_lab.tasks.tldr import Tldr
 from rlhf_lab.types.errors import UserError

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.checks_episodes import require_working_environment
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.rules.tasks import require_working_environment
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.tasks.gymnasium import Gymnasium, Show
 from rlhf_lab.types.errors import UserError

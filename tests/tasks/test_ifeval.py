@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.tasks.constraints.constraint_types import Score
 from rlhf_lab.tasks.constraints.published import (
     CHECKS,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.experiment.groups import conf_folder
+from rlhf_lab.experiment.config.groups import conf_folder
 from rlhf_lab.tasks.constraints.compose import (
     HELD_OUT,
     TYPES,

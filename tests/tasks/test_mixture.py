@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.mixture import Mixture, interleaved

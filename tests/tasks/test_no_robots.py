@@ -15,11 +15,11 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.build_prompts import build_eval_prompts, build_rollout_prompts
-from rlhf_lab.experiment.checks import check, require_readable_splits
-from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.experiment.prompt_lengths import require_fit
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build.prompt_lengths import require_fit
+from rlhf_lab.experiment.build.prompts import build_eval_prompts, build_rollout_prompts
+from rlhf_lab.experiment.rules.checks import check, require_readable_splits
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.models.causal_lm import save_policy
 from rlhf_lab.rewards.model import as_text
 from rlhf_lab.runs.folder import metrics

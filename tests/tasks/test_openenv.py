@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.tasks.openenv import OpenEnv, OpenEnvGame
 from rlhf_lab.types.errors import UserError

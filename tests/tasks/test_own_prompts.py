@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlhf_lab.experiment.build_prompts import prompt_renderer
+from rlhf_lab.experiment.build.prompts import prompt_renderer
 from rlhf_lab.tasks import chat
 from rlhf_lab.tasks.byte_tokenizer import byte_tokenizer
 from rlhf_lab.tasks.hub import read_hub

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.pair_sources import given_pairs
 from rlhf_lab.tasks.pairs import PairColumns, with_tokens

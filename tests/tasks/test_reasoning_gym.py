@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlhf_lab.experiment.checks import check, require_readable_splits, warnings
+from rlhf_lab.experiment.rules.checks import check, require_readable_splits, warnings
 from rlhf_lab.rewards.data_rewards import RuleScorer
 from rlhf_lab.tasks import reasoning_gym as module
 from rlhf_lab.tasks.optional_packages import MOST_ROWS

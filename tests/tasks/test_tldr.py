@@ -15,7 +15,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
-from rlhf_lab.experiment.build_prompts import build_prompts
+from rlhf_lab.experiment.build.prompts import build_prompts
 from rlhf_lab.models.causal_lm import with_padding
 from rlhf_lab.tasks.prompts import PromptStream
 from rlhf_lab.tasks.references import reference_sample

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.tasks import verifiers as module
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.tasks.verifiers import Verifiers

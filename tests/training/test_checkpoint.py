@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -92,7 +92,7 @@ def test_validation_is_the_evaluation_without_the_judge(
     sampled = ("eval.snapshots=2", "eval.samples=2", "eval.temperature=0.5", "eval.validate=proxy")
     options = (*SHORT, *sampled, f"output.dir={folder}", "output.resume=true")
     with monkeypatch.context() as patch:
-        patch.setattr("rlhf_lab.experiment.validate.build_evaluator", None)
+        patch.setattr("rlhf_lab.experiment.run.validate.build_evaluator", None)
         run(make_config(*options, "checkpoint.pause_round=2"))
         run(make_config(*options, "checkpoint.pause_round=2"))
     run(make_config(*options))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rlhf_lab.algos.pairs import OnlineDPO
-from rlhf_lab.experiment.build_engine import EngineJob, engine_job
+from rlhf_lab.experiment.build.engine import EngineJob, engine_job
 from rlhf_lab.models.heads import value_model_like
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.fsdp import FSDPBackend

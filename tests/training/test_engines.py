@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlhf_lab.algos.corrections.masks import M2PO
 from rlhf_lab.algos.corrections.proximal import NoCorrection
-from rlhf_lab.experiment import checks
+from rlhf_lab.experiment.rules import checks
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.forward import num_chunks, response_output
 from rlhf_lab.models.heads import value_model_like

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.algos.corrections.proximal import NoCorrection
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.rules.checks import check
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.engines import tensors
 from rlhf_lab.training.engines.engine import TrainingEngine

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.train import mismatch_limit
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.run.train import mismatch_limit
 from rlhf_lab.rollout.generators import decoders
 from rlhf_lab.rollout.generators.lean import LeanDecoder
 from rlhf_lab.training.probe import MismatchLimit

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from rlhf_lab.algos.ppo import PPO
-from rlhf_lab.experiment.build import build_generator
-from rlhf_lab.experiment.build_engine import build_engine, build_value_model
-from rlhf_lab.experiment.build_prompts import build_prompts
-from rlhf_lab.experiment.checks import warnings
-from rlhf_lab.experiment.checks_algorithm import check_value_rounds
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build.engine import build_engine, build_value_model
+from rlhf_lab.experiment.build.evaluator import build_generator
+from rlhf_lab.experiment.build.prompts import build_prompts
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.rules.algorithm import check_value_rounds
+from rlhf_lab.experiment.rules.checks import warnings
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_values

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rlhf_lab.algos.corrections.proximal import NoCorrection
-from rlhf_lab.experiment import checks
-from rlhf_lab.experiment.derived import precision
+from rlhf_lab.experiment.rules import checks
+from rlhf_lab.experiment.rules.derived import precision
 from rlhf_lab.models.devices import tensor_float
 from rlhf_lab.models.weights import with_parameters_in
 from rlhf_lab.rollout.generators.options import HFSampling

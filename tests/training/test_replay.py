@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.rollout.chunk_states import RoundRollouts
 from rlhf_lab.training.checkpoint_files import buffer_row, stored_group
 from rlhf_lab.training.replay import ReplayBuffer, StoredGroup, replay_metrics, spread

@@ -9,8 +9,8 @@ import torch
 
 from rlhf_lab.algos.ppo import PPO
 from rlhf_lab.algos.rloo import RLOO
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.config.own_parts import classes
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.training.round_credit import ReturnRange
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig

@@ -18,12 +18,11 @@ import transformers
 from torch import Tensor
 
 from rlhf_lab.cli.stages import train_reward_models
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.build_engine import build_value_model
-from rlhf_lab.experiment.build_stage import stage_engine
-from rlhf_lab.experiment.labelled_pairs import read_pairs
-from rlhf_lab.experiment.make_models import STRENGTH
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.labels import read_pairs
+from rlhf_lab.experiment.artifacts.models import STRENGTH
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build.engine import build_value_model, stage_engine
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.models.reward_model import chosen_label, load_reward_model, reward_model_from

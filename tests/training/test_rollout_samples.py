@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs.folder import ROLLOUTS, metrics
 from rlhf_lab.runs.rollouts import read_rollouts
 from rlhf_lab.runs.schema import RolloutSample

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.experiment.artifact_keys import ArtifactKeys, engine_key
-from rlhf_lab.experiment.build_stage import stage_engine
-from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.experiment.run_products import settings_hash
+from rlhf_lab.experiment.artifacts.keys import ArtifactKeys, engine_key
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.products import settings_hash
+from rlhf_lab.experiment.build.engine import stage_engine
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.reward_model import load_reward_model, reward_model_from

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from torch.optim.lr_scheduler import LRScheduler
 
-from rlhf_lab.experiment.artifact_keys import ArtifactKeys
-from rlhf_lab.experiment.build_prompts import build_prompts
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.config import plain
-from rlhf_lab.experiment.groups import option_files
-from rlhf_lab.experiment.make_models import sft_prompts
-from rlhf_lab.experiment.prepare import Artifacts
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.artifacts.keys import ArtifactKeys
+from rlhf_lab.experiment.artifacts.models import sft_prompts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build.prompts import build_prompts
+from rlhf_lab.experiment.config.config import plain
+from rlhf_lab.experiment.config.groups import option_files
+from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.chat import answer_tokens
 from rlhf_lab.tasks.references import reference_form

@@ -13,10 +13,10 @@ import torch
 
 from rlhf_lab.evaluation.measures import wilson
 from rlhf_lab.evaluation.options import EvalOptions
-from rlhf_lab.experiment.build import build_evaluator
-from rlhf_lab.experiment.build_prompts import build_prompts
-from rlhf_lab.experiment.labelled_pairs import read_pairs
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.labels import read_pairs
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.build.evaluator import build_evaluator
+from rlhf_lab.experiment.build.prompts import build_prompts
 from rlhf_lab.models.batching import collate
 from rlhf_lab.models.causal_lm import load_policy
 from rlhf_lab.models.forward import response_output

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from rlhf_lab.cli.stages import train_reward_models
-from rlhf_lab.experiment import lifecycle
-from rlhf_lab.experiment.prepare import Artifacts
+from rlhf_lab.experiment.artifacts.prepare import Artifacts
+from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.tldr_nano import word_tokenizer
 from rlhf_lab.training.stages.step_labels import LabelledSteps, labelled_steps, step_rows

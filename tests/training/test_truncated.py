@@ -11,9 +11,9 @@ import torch
 from rlhf_lab.algos.advantages import Deviation
 from rlhf_lab.algos.grpo import GRPO
 from rlhf_lab.algos.pairs import BestOfN, OnlineDPO
-from rlhf_lab.experiment.checks import check
-from rlhf_lab.experiment.checks_algorithm import check_truncated
-from rlhf_lab.experiment.own_parts import classes
+from rlhf_lab.experiment.config.own_parts import classes
+from rlhf_lab.experiment.rules.algorithm import check_truncated
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.training.round_credit import credit_among_ended, without_truncated
 from rlhf_lab.types.data import Objective

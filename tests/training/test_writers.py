@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.experiment.checks import check
+from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.models.batching import collate
 from rlhf_lab.training.batch_builder import count_tokens, under_generating_versions
 from rlhf_lab.types.data import Batch, Weights

@@ -19,10 +19,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab.cli.exit_codes import message
 from rlhf_lab.evaluation.options import EvalOptions
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.config_schema import schema_of
-from rlhf_lab.experiment.keys import sections
-from rlhf_lab.experiment.typed import live
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.config.keys import sections
+from rlhf_lab.experiment.config.schema import schema_of
+from rlhf_lab.experiment.config.typed import live
 from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.sweeps.search.options import SearchOptions
 from rlhf_lab.tasks.arithmetic import Arithmetic

@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rlhf_lab.experiment.build_prompts import prompt_reader
-from rlhf_lab.experiment.data_examples import frame_lines
+from rlhf_lab.experiment.build.prompts import prompt_reader
+from rlhf_lab.experiment.data.examples import frame_lines
 from rlhf_lab.models.causal_lm import load_policy, load_tokenizer
 from rlhf_lab.models.loading import load_tokenizer_of
 from rlhf_lab.models.options import PretrainedModel

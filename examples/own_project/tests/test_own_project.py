@@ -17,7 +17,7 @@ from own_project.reward import places
 from own_project.task import Sorting
 
 from rlhf_lab.algos.declared import seen_by_algorithm
-from rlhf_lab.experiment.own_parts import own_class
+from rlhf_lab.experiment.config.own_parts import own_class
 from rlhf_lab.models.batching import collate, minibatches, rewards_of
 from rlhf_lab.rollout.generators.options import Lengths
 from rlhf_lab.training.engines.single import SingleBackend

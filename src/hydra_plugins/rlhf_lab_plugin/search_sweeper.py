@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 
-from rlhf_lab.experiment.config_schema import default_of
+from rlhf_lab.experiment.config.schema import default_of
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.plan_jobs import ContextSweeper
 from rlhf_lab.sweeps.search.options import SearchOptions

@@ -11,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.experiment.plugins import require_plugins
+from rlhf_lab.experiment.config.plugins import require_plugins
 from rlhf_lab.runs.folder import CONFIG, MANIFEST, manifest_path
 from rlhf_lab.runs.manifest import Replayed, Started, read_manifest
 from rlhf_lab.runs.reading import checked, read_yaml

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from rlhf_lab.cli.arguments import enter_start_folder, is_option, without_flag
-from rlhf_lab.experiment.registry import group_options
-from rlhf_lab.experiment.run_products import MAKE_STAGES
+from rlhf_lab.experiment.artifacts.products import MAKE_STAGES
+from rlhf_lab.experiment.config.registry import group_options
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 

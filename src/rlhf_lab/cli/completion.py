@@ -18,8 +18,8 @@ from pathlib import Path
 
 import rlhf_lab
 from rlhf_lab.cli.command import Command, HydraCommand, OptionsCommand
-from rlhf_lab.experiment.named_models import GROUP
-from rlhf_lab.experiment.registry import group_options
+from rlhf_lab.experiment.config.registry import group_options
+from rlhf_lab.experiment.config.schema import GROUP
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.trackers.console import Console
 
@@ -113,7 +113,7 @@ def cache_file() -> Path:
 
 
 def rows_of_schema() -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    from rlhf_lab.experiment import keys
+    from rlhf_lab.experiment.config import keys
 
     for key in keys.all_keys():
         values: tuple[str, ...] = ()

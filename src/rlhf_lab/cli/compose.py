@@ -28,21 +28,21 @@ from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.cli.command import MULTIRUN, screen
 from rlhf_lab.cli.exit_codes import refusals
-from rlhf_lab.experiment.checks import (
+from rlhf_lab.experiment.config.code import plugins_of
+from rlhf_lab.experiment.config.config import Config, changed_keys, plain
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.plugins import activate_for
+from rlhf_lab.experiment.config.renamed_files import read_earlier_names
+from rlhf_lab.experiment.config.schema import register
+from rlhf_lab.experiment.config.suggestions import no_flags, require_names, require_overlays
+from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.experiment.rules.checks import (
     check,
     check_stage,
     require_readable_splits,
     require_working_parts,
 )
-from rlhf_lab.experiment.config import Config, changed_keys, plain
-from rlhf_lab.experiment.config_schema import register
-from rlhf_lab.experiment.derived import precision
-from rlhf_lab.experiment.groups import conf_folder
-from rlhf_lab.experiment.own_code import plugins_of
-from rlhf_lab.experiment.plugins import activate_for
-from rlhf_lab.experiment.renamed_files import read_earlier_names
-from rlhf_lab.experiment.suggestions import no_flags, require_names, require_overlays
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.rules.derived import precision
 from rlhf_lab.models.devices import deterministic
 from rlhf_lab.runs.foreign import no_quiet_end
 from rlhf_lab.runs.renames import present_overrides
@@ -54,7 +54,7 @@ from rlhf_lab.sweeps.override_text import PRIMARY, primary_config
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
-    from rlhf_lab.experiment.fork_past import Fork
+    from rlhf_lab.experiment.run.fork import Fork
 
 Job = Callable[[DictConfig], None]
 REPLAYED = ("max_staleness", "when_stale", "extra_rounds")
@@ -141,7 +141,7 @@ def checked(cfg: DictConfig, rules: Callable[[Config], Config] = check) -> tuple
         import transformers.modeling_utils  # noqa: F401
     with console.phase("checking rewards and prompts"):
         require_working_parts(used)
-        from rlhf_lab.experiment.prompt_lengths import require_fit
+        from rlhf_lab.experiment.build.prompt_lengths import require_fit
 
         require_fit(config)
     return config, console
@@ -164,10 +164,10 @@ def start_run(
     be done with it. run: returns its folder, as this does."""
     config, console = checked(cfg)
     with console.phase("loading the trainer"):
-        import rlhf_lab.experiment.lifecycle  # noqa: F401
-        from rlhf_lab.experiment.empty_updates import last_line
-        from rlhf_lab.experiment.fork_past import fork_of
+        import rlhf_lab.experiment.run.lifecycle  # noqa: F401
         from rlhf_lab.experiment.planning.forecast import few_prompts, require_room
+        from rlhf_lab.experiment.run.fork import fork_of
+        from rlhf_lab.experiment.run.round_warnings import last_line
         from rlhf_lab.models.causal_lm import require_weights
         from rlhf_lab.training.engines.broadcast_engine import STOP
         from rlhf_lab.training.engines.distributed import main_rank

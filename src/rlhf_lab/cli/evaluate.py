@@ -19,7 +19,7 @@ from rlhf_lab.cli.arguments import (
 )
 from rlhf_lab.cli.command import MULTIRUN, OptionsCommand, RunCommand
 from rlhf_lab.cli.exit_codes import BAD_INPUT, FAILED, complain, message, refusals
-from rlhf_lab.experiment.run_products import MAKE_STAGES
+from rlhf_lab.experiment.artifacts.products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError
@@ -27,8 +27,8 @@ from rlhf_lab.types.errors import UserError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from rlhf_lab.experiment.config import Config
-    from rlhf_lab.experiment.evaluate import Evaluated
+    from rlhf_lab.experiment.config.config import Config
+    from rlhf_lab.experiment.run.evaluate import Evaluated
 
 
 def evaluate(cfg: DictConfig, may_make: bool = False) -> None:
@@ -40,8 +40,8 @@ def evaluate(cfg: DictConfig, may_make: bool = False) -> None:
             f"eval={config.eval.name} with {count} processes (WORLD_SIZE): one alone runs the "
             "benchmarks; start it without torchrun"
         )
-    from rlhf_lab.experiment.evaluate import show
-    from rlhf_lab.experiment.evaluate_again import evaluate_again
+    from rlhf_lab.experiment.run.evaluate import show
+    from rlhf_lab.experiment.run.evaluate_again import evaluate_again
     from rlhf_lab.training.engines.broadcast_engine import STOP
     from rlhf_lab.training.engines.distributed import main_rank
 
@@ -57,7 +57,7 @@ def config_before(cfg: DictConfig) -> Config | None:
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
-    from rlhf_lab.experiment.typed import typed
+    from rlhf_lab.experiment.config.typed import typed
 
     folder = Path(cfg.output.dir)
     if recorded_config(folder).get("task") == OmegaConf.to_container(cfg.task, resolve=True):
@@ -87,8 +87,8 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str], may_make: bool
     """Evaluate several runs, each with its own config. One that fails is reported and the others go
     on; each result is written at once."""
     from rlhf_lab.cli.compose import checked, compose
-    from rlhf_lab.experiment.evaluate import show
-    from rlhf_lab.experiment.evaluate_again import evaluate_again
+    from rlhf_lab.experiment.run.evaluate import show
+    from rlhf_lab.experiment.run.evaluate_again import evaluate_again
 
     if MULTIRUN & set(changes):
         raise UserError("rlhf-lab evaluate RUN RUN -m: sweep over one run at a time")
@@ -137,8 +137,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def show_implicit_reward(options: argparse.Namespace, console: Console) -> int:
     overrides = overrides_again(options.run, [])
     from rlhf_lab.cli.compose import compose
-    from rlhf_lab.experiment import implicit_reward
-    from rlhf_lab.experiment.typed import typed
+    from rlhf_lab.experiment.config.typed import typed
+    from rlhf_lab.experiment.publish import implicit_reward
 
     def write(cfg: DictConfig) -> None:
         found = implicit_reward.compare(typed(cfg), options.run, console)

@@ -84,7 +84,7 @@ def message(error: BaseException) -> str:
     the job of a sweep."""
     text = str(error)
     if not isinstance(error, UserError):
-        from rlhf_lab.experiment.suggestions import explained
+        from rlhf_lab.experiment.config.suggestions import explained
 
         if known := explained(error):
             text = known

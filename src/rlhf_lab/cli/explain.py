@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlhf_lab.cli.command import OptionsCommand
-from rlhf_lab.experiment.plugins import activate_for
-from rlhf_lab.experiment.registry import group_options
+from rlhf_lab.experiment.config.plugins import activate_for
+from rlhf_lab.experiment.config.registry import group_options
 from rlhf_lab.runs.renames import present_key
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
-    from rlhf_lab.experiment.keys import Key, Option
+    from rlhf_lab.experiment.config.keys import Key, Option
 
 
 WIDTH = 88
@@ -36,7 +36,7 @@ def show(options: argparse.Namespace, console: Console) -> int:
 
 def explanation(name: str) -> Iterator[str]:
     """The lines about a key, a node, a group or an option. Raises UserError for anything else."""
-    from rlhf_lab.experiment import keys
+    from rlhf_lab.experiment.config import keys
 
     if (present := present_key(name)) != name:
         yield f"{name} is now {present}"
@@ -52,14 +52,14 @@ def explanation(name: str) -> Iterator[str]:
     elif preset := [o for o in preset_options(chosen) if o.name == option]:
         yield from about_preset(chosen, preset[0])
     else:
-        from rlhf_lab.experiment.suggestions import no_key
+        from rlhf_lab.experiment.config.suggestions import no_key
 
         raise UserError(no_key(name))
 
 
 def preset_options(group: str) -> list[Option]:
     """The options of a group that are files; none of what is no group."""
-    from rlhf_lab.experiment import keys
+    from rlhf_lab.experiment.config import keys
 
     group = keys.MOUNTS.get(group, group)
     is_group = group in keys.OVERLAYS or group in group_options()
@@ -68,7 +68,7 @@ def preset_options(group: str) -> list[Option]:
 
 def about_preset(group: str, option: Option) -> Iterator[str]:
     """What an option is for, and every key that it sets, as overrides."""
-    from rlhf_lab.experiment import keys
+    from rlhf_lab.experiment.config import keys
 
     yield from textwrap.wrap(f"{group}={option.name}: {option.about}", WIDTH)
     yield from (f"  {choice}" for choice in option.choices)
@@ -89,7 +89,7 @@ def leaves(values: Mapping[str, Any], node: str) -> Iterator[tuple[str, Any]]:
 
 def about_key(name: str, found: Sequence[Key]) -> Iterator[str]:
     """A key, as every class declares it that has it."""
-    from rlhf_lab.experiment.keys import set_by
+    from rlhf_lab.experiment.config.keys import set_by
 
     yield name
     alike: dict[tuple[str, ...], list[Key]] = {}
@@ -113,7 +113,7 @@ def about_key(name: str, found: Sequence[Key]) -> Iterator[str]:
 
 def about_node(group: str, titles: Sequence[str]) -> Iterator[str]:
     """The options of a group, and one line for each of the keys."""
-    from rlhf_lab.experiment import keys
+    from rlhf_lab.experiment.config import keys
 
     if options := keys.options_of(group):
         yield f"{group}=OPTION: {', '.join(option.name for option in options)}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rlhf_lab.cli.arguments import is_option, overrides_again
 from rlhf_lab.cli.command import Command, OptionsCommand
-from rlhf_lab.experiment.run_products import MAKE_STAGES
+from rlhf_lab.experiment.artifacts.products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -59,9 +59,8 @@ def export_run(options: argparse.Namespace, console: Console) -> int:
         raise UserError("--private and --dry-run are options of --push OWNER/NAME")
     overrides = overrides_again(run, [])
     from rlhf_lab.cli.compose import compose
-    from rlhf_lab.experiment.export import export, push
-    from rlhf_lab.experiment.publish import Target
-    from rlhf_lab.experiment.typed import typed
+    from rlhf_lab.experiment.config.typed import typed
+    from rlhf_lab.experiment.publish.export import Target, export, push
 
     def write(cfg: DictConfig) -> None:
         if options.push:
@@ -114,8 +113,8 @@ def chat(options: argparse.Namespace, console: Console) -> int:
         raise UserError(f"{len(folders)} folders are named: {CHAT.line}")
     (run,) = folders
     from rlhf_lab.cli.compose import compose
-    from rlhf_lab.experiment.talk import talk
-    from rlhf_lab.experiment.typed import typed
+    from rlhf_lab.experiment.config.typed import typed
+    from rlhf_lab.experiment.run.chat import talk
 
     def answer(cfg: DictConfig) -> None:
         how = (options.temperature, options.tokens)

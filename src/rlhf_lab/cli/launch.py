@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlhf_lab.cli.command import HydraCommand, OptionsCommand
-from rlhf_lab.experiment.layout import Layout, parsed
+from rlhf_lab.experiment.config.layout import Layout, parsed
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers import torchrun
@@ -39,7 +39,7 @@ def serve(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import checked
 
     config, console = checked(cfg)
-    from rlhf_lab.experiment.build_rollout import build_server
+    from rlhf_lab.experiment.build.rollout import build_server
 
     command = build_server(config)
     console.print(f"starting {' '.join(command.words)}")
@@ -127,7 +127,7 @@ def with_engine(overrides: Sequence[str], num_trainers: int) -> list[str]:
     if num_trainers == 1 or any(word.startswith("engine=") for word in overrides):
         return list(overrides)
     from rlhf_lab.cli.compose import compose
-    from rlhf_lab.experiment.typed import typed
+    from rlhf_lab.experiment.config.typed import typed
 
     found: list[str] = []
 
@@ -142,9 +142,9 @@ def require_startable(overrides: Sequence[str], num_trainers: int, here: bool) -
     """Refuse overrides that no run of so many trainers could start with. here: whether this machine
     starts them; packages, devices and data are looked for only then."""
     from rlhf_lab.cli.compose import checked, compose
-    from rlhf_lab.experiment.checks import check
-    from rlhf_lab.experiment.checks_devices import check_trainers
-    from rlhf_lab.experiment.typed import typed
+    from rlhf_lab.experiment.config.typed import typed
+    from rlhf_lab.experiment.rules.checks import check
+    from rlhf_lab.experiment.rules.devices import check_trainers
 
     def job(cfg: DictConfig) -> None:
         if here:

@@ -12,7 +12,7 @@ from importlib import import_module
 from rlhf_lab.cli.arguments import refuse_secrets
 from rlhf_lab.cli.command import MULTIRUN, Command
 from rlhf_lab.cli.exit_codes import BAD_INPUT, end_rank, exit_code
-from rlhf_lab.experiment.plugins import activate_for
+from rlhf_lab.experiment.config.plugins import activate_for
 from rlhf_lab.runs.foreign import see_working_folder
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.runs.provenance import commit, version
@@ -148,7 +148,7 @@ def run_in_its_rank(command: Command, arguments: list[str]) -> int:
             "start every run with a torchrun of its own"
         )
     if world_size > 1:
-        from rlhf_lab.experiment.train import run_worker_rank
+        from rlhf_lab.experiment.run.train import run_worker_rank
         from rlhf_lab.training.engines.ranks import rank
 
         if rank() > 0:

@@ -19,10 +19,10 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
-    from rlhf_lab.experiment.config import Config
+    from rlhf_lab.experiment.config.config import Config
+    from rlhf_lab.experiment.planning.layouts.choice import Workload
     from rlhf_lab.experiment.planning.layouts.gpus import Gpu
     from rlhf_lab.experiment.planning.layouts.search import Plan
-    from rlhf_lab.experiment.planning.layouts.workload import Workload
 
 
 SETTINGS = (
@@ -102,8 +102,8 @@ def require_counts(options: argparse.Namespace) -> None:
 def with_config(overrides: Sequence[str], act: Callable[[Config], None]) -> None:
     """Act on the config of these overrides. What a machine must have to run it is not required."""
     from rlhf_lab.cli.compose import compose
-    from rlhf_lab.experiment.checks import check
-    from rlhf_lab.experiment.typed import typed
+    from rlhf_lab.experiment.config.typed import typed
+    from rlhf_lab.experiment.rules.checks import check
 
     def job(cfg: object) -> None:
         config = typed(cfg)  # type: ignore[arg-type]
@@ -120,11 +120,10 @@ def search(
     config: Config,
     console: Console,
 ) -> None:
-    from rlhf_lab.experiment.layout import parsed
+    from rlhf_lab.experiment.config.layout import parsed
+    from rlhf_lab.experiment.planning.layouts.choice import workload_of
     from rlhf_lab.experiment.planning.layouts.gpus import named
-    from rlhf_lab.experiment.planning.layouts.search import layouts_of
-    from rlhf_lab.experiment.planning.layouts.show import show_layouts
-    from rlhf_lab.experiment.planning.layouts.workload import workload_of
+    from rlhf_lab.experiment.planning.layouts.search import layouts_of, show_layouts
 
     gpu = named(options.gpu)
     given = (options.prompt_tokens, options.response_tokens, options.observed_tokens)
@@ -141,7 +140,7 @@ def write_cluster(
     path: Path, plans: Sequence[Plan], work: Workload, gpu: Gpu, console: Console
 ) -> None:
     """Write the virtual cluster of the fastest plan as an option of config group `cluster`."""
-    from rlhf_lab.experiment.planning.cluster_file import cluster_yaml
+    from rlhf_lab.experiment.planning.cluster_fit import cluster_yaml
     from rlhf_lab.experiment.planning.cluster_rates import cluster_of, comments_of, fastest_apart
 
     choice = fastest_apart(plans)
@@ -152,9 +151,9 @@ def write_cluster(
 
 
 def compare(options: argparse.Namespace, config: Config, console: Console) -> None:
+    from rlhf_lab.experiment.planning.layouts.choice import workload_of
     from rlhf_lab.experiment.planning.layouts.errors import show_errors
     from rlhf_lab.experiment.planning.layouts.gpus import named
-    from rlhf_lab.experiment.planning.layouts.workload import workload_of
     from rlhf_lab.models.devices import torch_threads
 
     folder = Path(options.words[0])
@@ -185,8 +184,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
 
 def fit_cluster(options: argparse.Namespace, console: Console) -> int:
     """Print the rates of a run, and what they predict of it."""
-    from rlhf_lab.experiment.planning.cluster_file import cluster_yaml
-    from rlhf_lab.experiment.planning.cluster_fit import distance, fitted
+    from rlhf_lab.experiment.planning.cluster_fit import cluster_yaml, distance, fitted
 
     fit = fitted(options.run)
     lags, wall = fit.predicted()

@@ -6,9 +6,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rlhf_lab.experiment.groups import CLASSES
-from rlhf_lab.experiment.keys import OVERLAYS, Key, options_of, sections, single_keys, summary
-from rlhf_lab.experiment.other_names import page_table
+from rlhf_lab.experiment.config.groups import CLASSES
+from rlhf_lab.experiment.config.keys import (
+    OVERLAYS,
+    Key,
+    options_of,
+    sections,
+    single_keys,
+    summary,
+)
+from rlhf_lab.experiment.config.other_names import page_table
 
 # Groups that are composed at a second node too.
 ALSO_AT = {"model": " (and `proxy`)", "reward": " (and `judge`)"}

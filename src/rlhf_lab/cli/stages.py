@@ -13,16 +13,16 @@ from rlhf_lab.runs.trackers.console import Console
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from rlhf_lab.experiment.config import Config
-    from rlhf_lab.experiment.policy_loader import PolicyLoader
-    from rlhf_lab.experiment.prepare import Artifact
+    from rlhf_lab.experiment.artifacts.prepare import Artifact
+    from rlhf_lab.experiment.build.policy import PolicyLoader
+    from rlhf_lab.experiment.config.config import Config
     from rlhf_lab.training.stages.reward_model import Bin
 
 
 def make_stages(config: Config, console: Console, loader: PolicyLoader | None = None) -> None:
     """Make every stage that the run needs, and report each."""
-    from rlhf_lab.experiment.derived import has_references, trains_on_labels, trains_proxy
-    from rlhf_lab.experiment.prepare import Artifacts
+    from rlhf_lab.experiment.artifacts.prepare import Artifacts
+    from rlhf_lab.experiment.rules.derived import has_references, trains_on_labels, trains_proxy
 
     artifacts = Artifacts(config, console, loader)
     if config.model.begins_by_stage:
@@ -52,7 +52,7 @@ def sft(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import stage
 
     config, console = stage(cfg, judges=False)
-    from rlhf_lab.experiment.prepare import Artifacts
+    from rlhf_lab.experiment.artifacts.prepare import Artifacts
     from rlhf_lab.training.engines.broadcast_engine import STOP
     from rlhf_lab.training.engines.distributed import main_rank
 
@@ -64,7 +64,7 @@ def label(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import stage
 
     config, console = stage(cfg)
-    from rlhf_lab.experiment.prepare import Artifacts
+    from rlhf_lab.experiment.artifacts.prepare import Artifacts
 
     report_artifact(console, "label", Artifacts(config, console).labels())
 
@@ -73,14 +73,14 @@ def relabel(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import stage
 
     config, console = stage(cfg)
-    from rlhf_lab.experiment.prepare import Artifacts
+    from rlhf_lab.experiment.artifacts.prepare import Artifacts
 
     report_artifact(console, "relabel", Artifacts(config, console).relabel())
 
 
 def reward_model(cfg: DictConfig) -> None:
     from rlhf_lab.cli.compose import stage
-    from rlhf_lab.experiment.checks_references import require_references
+    from rlhf_lab.experiment.rules.models import require_references
 
     config, console = stage(cfg, judges_pairs(cfg))
     if not config.reward_model.steps:
@@ -99,7 +99,7 @@ def judges_pairs(cfg: DictConfig) -> bool:
 
 def train_reward_models(config: Config, console: Console) -> None:
     """Train what config.reward_model describes, and show how well it is calibrated."""
-    from rlhf_lab.experiment.prepare import Artifacts
+    from rlhf_lab.experiment.artifacts.prepare import Artifacts
     from rlhf_lab.training.stages.reward_model import read_calibration
 
     artifacts = Artifacts(config, console)
@@ -131,9 +131,9 @@ def show_calibration(console: Console, bins: Sequence[Bin]) -> None:
 
 
 def data(cfg: DictConfig) -> None:
-    from rlhf_lab.experiment.checks import check_data
-    from rlhf_lab.experiment.data_report import inspect
-    from rlhf_lab.experiment.typed import typed
+    from rlhf_lab.experiment.config.typed import typed
+    from rlhf_lab.experiment.data.report import inspect
+    from rlhf_lab.experiment.rules.checks import check_data
 
     config = typed(cfg)
     check_data(config)

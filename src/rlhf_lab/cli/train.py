@@ -17,7 +17,7 @@ from rlhf_lab.runs.trackers.console import Console
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from rlhf_lab.experiment.config import Config
+    from rlhf_lab.experiment.config.config import Config
 
 
 def start(
@@ -25,7 +25,7 @@ def start(
 ) -> Path:
     """Start a run, whose config is checked. Returns its folder. may_make: whether artifacts that it
     needs are made, if they are not found."""
-    from rlhf_lab.experiment import lifecycle
+    from rlhf_lab.experiment.run import lifecycle
 
     return lifecycle.train(config, console, facts, may_make=may_make)
 
@@ -38,8 +38,8 @@ def train(cfg: DictConfig, may_make: bool = True) -> None:
 
 def start_pipeline(config: Config, console: Console, facts: Mapping[str, Any]) -> Path:
     """All stages, each reported, then training and evaluation. Returns the run's folder."""
-    from rlhf_lab.experiment import lifecycle
-    from rlhf_lab.experiment.policy_loader import PolicyLoader
+    from rlhf_lab.experiment.build.policy import PolicyLoader
+    from rlhf_lab.experiment.run import lifecycle
 
     loader = PolicyLoader(console)
     lifecycle.preload_processes(config)

@@ -31,8 +31,8 @@ from rlhf_lab.types.errors import UserError
 METHOD = "forkserver"
 # All that a job or a generator imports.
 PRELOAD = [
-    *(__name__, "rlhf_lab.cli.main", "rlhf_lab.cli.compose", "rlhf_lab.experiment.lifecycle"),
-    "rlhf_lab.experiment.preloaded",
+    *(__name__, "rlhf_lab.cli.main", "rlhf_lab.cli.compose", "rlhf_lab.experiment.run.lifecycle"),
+    "rlhf_lab.experiment.config.preloaded",
 ]
 
 # 107 bytes, the kernel's limit, without /pymp-xxxxxxxx/listener-xxxxxxxx.

@@ -23,9 +23,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.suggestions import require_overlays
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.config.suggestions import require_overlays
+from rlhf_lab.experiment.config.typed import typed
 from rlhf_lab.sweeps.grid import SEED, SEEDS
 
 # The name of the resolver that reads the job's own values, and of the node that holds them.

@@ -17,7 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
-from rlhf_lab.experiment.registry import group_options
+from rlhf_lab.experiment.config.registry import group_options
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.types.errors import UserError

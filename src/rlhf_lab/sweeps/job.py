@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.experiment.config import Config, changed, settings_of
-from rlhf_lab.experiment.own_code import code_of_parts
+from rlhf_lab.experiment.config.code import code_of_parts
+from rlhf_lab.experiment.config.config import Config, changed, settings_of
 from rlhf_lab.rewards.options import parts
 from rlhf_lab.runs.disk import ENTRY
 from rlhf_lab.runs.folder import MANIFEST

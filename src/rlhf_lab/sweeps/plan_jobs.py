@@ -13,11 +13,11 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_parts
-from rlhf_lab.experiment.checks_devices import check_trainers
-from rlhf_lab.experiment.config import Config, plain
-from rlhf_lab.experiment.derived import num_devices, timing_settings
-from rlhf_lab.experiment.layout import Layout
+from rlhf_lab.experiment.config.config import Config, plain
+from rlhf_lab.experiment.config.layout import Layout
+from rlhf_lab.experiment.rules.checks import check, require_readable_splits, require_working_parts
+from rlhf_lab.experiment.rules.derived import num_devices, timing_settings
+from rlhf_lab.experiment.rules.devices import check_trainers
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.composition import Composer
@@ -114,7 +114,9 @@ def job_from_config(
     config: Config,
     folder: Path,
 ) -> Job:
-    from rlhf_lab.experiment.prepare import Artifacts  # with torch: a refused sweep loads none
+    from rlhf_lab.experiment.artifacts.prepare import (
+        Artifacts,  # with torch: a refused sweep loads none
+    )
 
     name = name_of(point)
     run_folder = Path(config.output.dir) if config.output.dir else folder / name

@@ -13,10 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.experiment.generator_devices import num_visible
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.planning.settings import Settings
 from rlhf_lab.experiment.planning.timing import Measurement, measured
+from rlhf_lab.experiment.rules.derived import num_visible
 from rlhf_lab.runs.manifest import last_start
 from rlhf_lab.runs.provenance import usable_cores
 from rlhf_lab.runs.summaries import RunSummary, list_runs

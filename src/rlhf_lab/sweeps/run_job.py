@@ -24,9 +24,9 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
-from rlhf_lab.experiment.config_schema import register
-from rlhf_lab.experiment.plugins import activate
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.plugins import activate
+from rlhf_lab.experiment.config.schema import register
+from rlhf_lab.experiment.config.typed import typed
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.child import birth, end_process, exit_text, when_ended
 from rlhf_lab.runs.locks import try_lock

@@ -13,8 +13,8 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
 
-from rlhf_lab.experiment.config import Config, is_default
-from rlhf_lab.experiment.plugins import active
+from rlhf_lab.experiment.config.config import Config, is_default
+from rlhf_lab.experiment.config.plugins import active
 from rlhf_lab.runs.folder import make_folder
 from rlhf_lab.runs.identity import RULE, hash_of
 from rlhf_lab.runs.provenance import code_version

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from rlhf_lab.experiment.config import plain
-from rlhf_lab.experiment.groups import conf_folder
-from rlhf_lab.experiment.typed import typed
+from rlhf_lab.experiment.config.config import plain
+from rlhf_lab.experiment.config.groups import conf_folder
+from rlhf_lab.experiment.config.typed import typed
 from rlhf_lab_analysis.benchmark.kept import COLLAPSES, TABLES, load_beside, weak_of
 from rlhf_lab_analysis.comparison.registry.answers import Answer, Criteria
 from rlhf_lab_analysis.comparison.registry.decisions import decide_claim

@@ -26,7 +26,7 @@ from benchmarks.speed.inputs import write_prompts
 from benchmarks.speed.reward import Counted, reward, share_of_vowels
 from benchmarks.speed.spec import Spec, Timed
 from benchmarks.speed.timed_runs import options, python_of, time_between
-from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.options import ScratchModel
 from rlhf_lab.rollout.mode import ExecutorKind

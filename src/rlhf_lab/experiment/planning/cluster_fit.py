@@ -1,10 +1,10 @@
-"""A virtual cluster with the rates of a real asynchronous run, and how well it predicts that."""
+"""The options of a virtual cluster as a file of config group `cluster`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,16 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.timeline import TRAINER
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import lag_in_rounds
+
+
+def cluster_yaml(options: ClusterOptions, comments: Sequence[str]) -> str:
+    """A file for conf/cluster of a project, chosen by its name. comments: its first lines, the
+    first of which lists of options show."""
+    values = asdict(options)
+    lines = [f"{name}: {getattr(value, 'value', value)}" for name, value in values.items()]
+    head = [*(f"# {comment}" for comment in comments), "defaults:"]
+    return "\n".join([*head, "  - schema/cluster@_here_", "  - _self_", *lines, ""])
+
 
 Rows = Sequence[Mapping[str, Any]]
 # So fast that it takes no time.

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlhf_lab.experiment.planning.layouts.choice import Choice
-from rlhf_lab.experiment.planning.layouts.gpus import Gpu
-from rlhf_lab.experiment.planning.layouts.memory import memory_of
-from rlhf_lab.experiment.planning.layouts.search import Plan
-from rlhf_lab.experiment.planning.layouts.seconds import (
+from rlhf_lab.experiment.planning.layouts.choice import Choice, Workload
+from rlhf_lab.experiment.planning.layouts.costs import (
     DECODING_SHARE,
     READING_SHARE,
     STEP_OPERATIONS,
+    memory_of,
     reading,
     updating,
     weight_sync,
 )
-from rlhf_lab.experiment.planning.layouts.workload import Workload
+from rlhf_lab.experiment.planning.layouts.gpus import Gpu
+from rlhf_lab.experiment.planning.layouts.search import Plan
 from rlhf_lab.rollout.cluster.options import ClusterOptions
 from rlhf_lab.types.errors import UserError
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
-from rlhf_lab.experiment.planning import ideal_timeline, overlap_advice, steady_state
-from rlhf_lab.experiment.planning.changes import changed, grid
-from rlhf_lab.experiment.planning.settings import Settings
+from rlhf_lab.experiment.planning import ideal_timeline, overlap_advice
+from rlhf_lab.experiment.planning import ideal_timeline as steady_state
+from rlhf_lab.experiment.planning.settings import Settings, changed, grid
 from rlhf_lab.experiment.planning.timing import Measurement, Round, measured
 from rlhf_lab.runs.trackers.console import Console
 

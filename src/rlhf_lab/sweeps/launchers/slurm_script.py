@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from omegaconf import DictConfig, open_dict, read_write
 
-from rlhf_lab.experiment.layout import Layout, parsed
+from rlhf_lab.experiment.config.layout import Layout, parsed
 from rlhf_lab.sweeps.launchers.slurm import TARGET
 from rlhf_lab.sweeps.launchers.torchrun import (
     HOST_MARK,

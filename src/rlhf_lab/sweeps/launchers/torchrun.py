@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlhf_lab.experiment.layout import Layout, Node
+from rlhf_lab.experiment.config.layout import Layout, Node
 from rlhf_lab.models.devices import FIXED_WORKSPACES, WORKSPACE
 from rlhf_lab.rollout.ports import LOOPBACK
 from rlhf_lab.runs.child import Child, exit_text, last_lines

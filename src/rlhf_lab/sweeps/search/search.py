@@ -12,8 +12,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from rlhf_lab.experiment.checks import check, require_readable_splits, require_working_parts
-from rlhf_lab.experiment.config import Config
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.rules.checks import check, require_readable_splits, require_working_parts
 from rlhf_lab.runs.folder import make_folder
 from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.provenance import code_version
@@ -238,7 +238,7 @@ class RunLauncher:
 
 def proxy_folders(config: Config) -> list[Path]:
     """The reward models that a run's pipeline trains."""
-    from rlhf_lab.experiment.prepare import Artifacts
+    from rlhf_lab.experiment.artifacts.prepare import Artifacts
 
     found = Artifacts(config, Console(quiet=True)).folders()
     return [folder for folder in found if folder.parent.name == PROXY]

@@ -7,18 +7,17 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from rlhf_lab.experiment.config import Config
-from rlhf_lab.experiment.derived import sequence_tokens
-from rlhf_lab.experiment.layout import Layout
-from rlhf_lab.experiment.planning.layouts.choice import Choice
+from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.config.layout import Layout
+from rlhf_lab.experiment.planning.layouts.choice import Choice, Workload
 from rlhf_lab.experiment.planning.layouts.gpus import Gpu
 from rlhf_lab.experiment.planning.layouts.search import (
     Plan,
     planned,
 )
-from rlhf_lab.experiment.planning.layouts.workload import Workload
 from rlhf_lab.experiment.planning.overlap_advice import duration
 from rlhf_lab.experiment.planning.timing import Measurement, measured, read_before_steps
+from rlhf_lab.experiment.rules.derived import sequence_tokens
 from rlhf_lab.runs.folder import METRICS, manifest_path, metrics
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.reading import checked

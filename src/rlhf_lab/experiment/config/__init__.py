@@ -1,0 +1,1 @@
+"""The config of a run: its schema, the options of its groups, and plugins."""

@@ -1,0 +1,109 @@
+"""YAML files with earlier names of options, read as if they had the present ones; and the plugins
+that files name, which are activated before the groups that they add to are looked at."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hydra._internal.core_plugins import file_config_source
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult
+from omegaconf import DictConfig, OmegaConf
+
+from rlhf_lab.experiment.config.plugins import activate, listed
+from rlhf_lab.experiment.config.schema import HERE
+from rlhf_lab.runs.renames import (
+    GROUPS,
+    VALUES,
+    present_config,
+    present_key,
+    present_value,
+    warned,
+)
+
+FORMER_GROUP, GROUP = "budget/", "run/"
+# An entry of a defaults list: `override /budget@run`.
+ENTRY = re.compile(r"((?:override |optional )*/?)(.*)")
+
+
+class FileConfigSource(file_config_source.FileConfigSource):  # type: ignore[misc]
+    """Files of a folder, by their present names. It has the name of Hydra's own class: whoever
+    registers that again, as launchers do, leaves this one in its place."""
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """A file, or that of the group's former name."""
+        result = super().load_config(self._existing(config_path))
+        if isinstance(result.config, DictConfig):
+            before: Any = OmegaConf.to_container(result.config, resolve=False)
+            is_global = result.header.get("package") == "_global_" or "/" not in config_path
+            if is_global and (modules := before.get("plugins")):
+                where = f"{self.path}/{config_path}: "
+                activate(listed(modules, f"{where}plugins: {modules}"), where)
+            prefix = "" if is_global else f"{config_path.partition('/')[0]}."
+            after = present_file(before, prefix, f"{self.path}/{config_path}: ")
+            if after != before:
+                result.config = OmegaConf.create(after)
+        return result
+
+    def is_config(self, config_path: str) -> bool:
+        if config_path.startswith(HERE):
+            return False
+        return bool(super().is_config(self._existing(config_path)))
+
+    def _existing(self, path: str) -> str:
+        is_missing = path.startswith(GROUP) and not super().is_config(path)
+        return path.replace(GROUP, FORMER_GROUP, 1) if is_missing else path
+
+
+def present_file(file: Any, prefix: str, where: str) -> Any:
+    """What a file holds, by the present names; a former one is warned of. prefix: the node that
+    the file is composed at, with a dot."""
+    if not isinstance(file, dict):
+        return file
+    found: dict[str, Any] = present_config(file, prefix)
+    for former, present in zip(keys_in(file, prefix), keys_in(found, prefix), strict=True):
+        warned(former, present, where)
+    if isinstance(defaults := file.get("defaults"), list):
+        found["defaults"] = [present_default(entry, where) for entry in defaults]
+    sweeper = (file.get("hydra") or {}).get("sweeper") or {}
+    if isinstance(params := sweeper.get("params"), dict):
+        found["hydra"]["sweeper"]["params"] = {
+            warned(key, present_key(key), where): present_value(key, value)
+            for key, value in params.items()
+        }
+    return found
+
+
+def keys_in(file: dict[str, Any], prefix: str) -> list[str]:
+    """The values of a file by their keys, those that may have another name as KEY=VALUE."""
+    found = []
+    for name, value in file.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict):
+            found += keys_in(value, f"{key}.")
+        else:
+            found.append(f"{key}={value}" if key in VALUES else key)
+    return found
+
+
+def present_default(entry: Any, where: str) -> Any:
+    """An entry of a defaults list."""
+    if isinstance(entry, str):
+        return entry.replace("schema/recipe@", "schema/run@")
+    if not isinstance(entry, dict):
+        return entry
+    return {present_entry(str(name), where): value for name, value in entry.items()}
+
+
+def present_entry(name: str, where: str) -> str:
+    found = ENTRY.fullmatch(name)
+    assert found, "every text matches"
+    return warned(name, found[1] + GROUPS.get(found[2], found[2]), where)
+
+
+def read_earlier_names() -> None:
+    """Let Hydra read files so."""
+    Plugins.instance()  # which registers Hydra's own sources first
+    SourcesRegistry.instance().types[FileConfigSource.scheme()] = FileConfigSource

@@ -1,0 +1,1 @@
+"""What is made of a run for others: exports, cards, benchmarks."""

@@ -1,0 +1,1 @@
+"""What a config may not be: checks between options before the first step."""
