@@ -21,8 +21,7 @@ from transformers import (
 
 from rlhf_lab.cli.plan import PLAN
 from rlhf_lab.experiment.config.layout import Layout, parsed
-from rlhf_lab.experiment.planning.layouts import costs as memory
-from rlhf_lab.experiment.planning.layouts import costs as seconds
+from rlhf_lab.experiment.planning.layouts import costs
 from rlhf_lab.experiment.planning.layouts.choice import Choice, Workload, workload_of
 from rlhf_lab.experiment.planning.layouts.errors import mean_lengths
 from rlhf_lab.experiment.planning.layouts.gpus import GPUS, named
@@ -162,7 +161,7 @@ def test_memory_of_one_trainer_by_hand() -> None:
     # 200 tokens through 2 layers, 4 bytes an element; logits of 200 tokens, three copies.
     kept = 200 * 2 * 4 * TINY.activations + 3 * 4 * 200 * 10
     generator = 4 * TINY.parameters + 8 * 4 * 16 * 100
-    found = memory.memory_of(work, own, H200)
+    found = costs.memory_of(work, own, H200)
     assert found.trainer == pytest.approx(1.5e9 + 1.05 * (states + kept + generator), abs=1)
     assert found.generator == 0
 
@@ -177,7 +176,7 @@ def test_memory_falls_with_trainers_and_recomputing_and_rises_with_tokens(
 ) -> None:
     def trainer(count: int, tokens: int, again: bool) -> float:
         own = choice(f"1x8:{count}+1", micro_tokens=tokens, checkpointing=again)
-        return memory.memory_of(WORK, own, H200).trainer
+        return costs.memory_of(WORK, own, H200).trainer
 
     base = trainer(trainers, micro, recomputes)
     assert trainer(trainers, 2 * micro, recomputes) > base
@@ -194,10 +193,10 @@ def test_a_model_that_does_not_fit_on_a_generator_has_no_room_for_samples() -> N
 
 
 def test_trainers_and_generators_overlap_only_where_staleness_allows_it() -> None:
-    beside = seconds.seconds_of(WORK, choice(), H200, 128)
+    beside = costs.seconds_of(WORK, choice(), H200, 128)
     lane = beside.generate + beside.score
     assert beside.whole == pytest.approx(max(lane, beside.train), rel=0.01)
-    sync = seconds.seconds_of(dataclasses.replace(WORK, staleness=0), choice(), H200, 128)
+    sync = costs.seconds_of(dataclasses.replace(WORK, staleness=0), choice(), H200, 128)
     assert sync.whole == pytest.approx(lane + beside.train)
     assert sync.trainer_wait == 0
 
@@ -208,7 +207,7 @@ def test_an_update_takes_its_operations_at_the_assumed_share() -> None:
     operations = 3 * (tokens * WORK.policy.reading(565 / 2) + 1024 * 45 * WORK.policy.head)
     adamw = 28 * WORK.policy.parameters / H200.bandwidth
     expected = operations / (0.4 * H200.bfloat16) + adamw
-    assert seconds.updating(WORK, own, H200) == pytest.approx(expected)
+    assert costs.updating(WORK, own, H200) == pytest.approx(expected)
 
 
 @given(trainers=st.integers(1, 6), generators=st.integers(1, 2), faster=st.floats(1.1, 10))
@@ -276,13 +275,13 @@ def test_observations_are_read_and_not_decoded(make_config: MakeConfig) -> None:
     own = choice("1x1:1+0", engine="single")
     episodes = WORK.with_lengths(None, 45, 55)
     # Read once each behind a prompt of 320, in the middle of 100 tokens.
-    read = 1024 * 55 * WORK.policy.reading(320 + 50) / (seconds.READING_SHARE * H200.bfloat16)
-    found = seconds.generation(episodes, own, H200, 1)
+    read = 1024 * 55 * WORK.policy.reading(320 + 50) / (costs.READING_SHARE * H200.bfloat16)
+    found = costs.generation(episodes, own, H200, 1)
     decoded = dataclasses.replace(WORK, response=100)
-    of_prompts = 512 * 320 * WORK.policy.reading(160) / (seconds.READING_SHARE * H200.bfloat16)
-    steps = seconds.generation(decoded, own, H200, 1) - of_prompts
+    of_prompts = 512 * 320 * WORK.policy.reading(160) / (costs.READING_SHARE * H200.bfloat16)
+    steps = costs.generation(decoded, own, H200, 1) - of_prompts
     assert found - of_prompts - read == pytest.approx(steps * 45 / 100)
-    assert seconds.updating(episodes, own, H200) < seconds.updating(decoded, own, H200)
+    assert costs.updating(episodes, own, H200) < costs.updating(decoded, own, H200)
     config = make_config("task=ask_nano", "algo=grpo", "run.group_size=4")
     work = workload_of(config)
     assert work.observed == config.task.max_turns * config.task.max_observation_tokens > 0

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from rlhf_lab.cli.plan import PLAN
-from rlhf_lab.experiment.planning import ideal_timeline as steady_state
-from rlhf_lab.experiment.planning import planner
+from rlhf_lab.experiment.planning import ideal_timeline, planner
 from rlhf_lab.experiment.planning import settings as changes
 from rlhf_lab.experiment.planning.planner import Prediction, predict
 from rlhf_lab.experiment.planning.settings import Settings, changed
@@ -330,8 +329,8 @@ def test_many_rounds_by_their_rhythm_are_what_placing_each_comes_to(
     by_rhythm = predict(measurement, own)
     assert asdict(by_rhythm) == pytest.approx(asdict(placed), rel=1e-9, abs=1e-12)
     # Even where no rhythm is found in time.
-    monkeypatch.setattr(steady_state, "MOST_PLACED", 600)
-    monkeypatch.setattr(steady_state, "LONGEST_RHYTHM", 0)
+    monkeypatch.setattr(ideal_timeline, "MOST_PLACED", 600)
+    monkeypatch.setattr(ideal_timeline, "LONGEST_RHYTHM", 0)
     assert asdict(predict(measurement, own)) == pytest.approx(asdict(placed), rel=0.02, abs=0.01)
 
 

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.build.evaluator import STAGE, KnownReferences, with_known_references
+from rlhf_lab.experiment.build.evaluator import (
+    REFERENCE_SCORES,
+    KnownReferences,
+    with_known_references,
+)
 from rlhf_lab.rewards.model_options import ModelReward
 from rlhf_lab.runs.disk import ENTRY
 from rlhf_lab.tasks.tldr_nano import TldrNano, word_tokenizer
@@ -69,7 +73,7 @@ def test_references_are_scored_once_with_the_same_bits(
     # Samples are scored as ever, also where they look like references.
     assert again.score(list(again.references)) == scores
     assert other.calls == 1
-    (entry,) = (Path(proxy).parents[1] / STAGE).glob("*/scores.json")
+    (entry,) = (Path(proxy).parents[1] / REFERENCE_SCORES).glob("*/scores.json")
     entry.write_text("[]", encoding="utf-8")
     with pytest.raises(UserError, match="damaged"):
         again.score(again.references)

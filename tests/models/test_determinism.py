@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlhf_lab.experiment.artifacts.keys import ArtifactKeys
-from rlhf_lab.experiment.build import rollout as build_rollout
+from rlhf_lab.experiment.build import rollout
 from rlhf_lab.experiment.build.engine import engine_job
 from rlhf_lab.experiment.config.config import changed
 from rlhf_lab.experiment.rules.checks import check
@@ -130,7 +130,7 @@ def test_generator_processes_turn_it_on_for_their_life(make_config: MakeConfig) 
     config = make_config("deterministic=true", "mode=async")
     with deterministic(True):  # restores what the worker's process would not
         torch.use_deterministic_algorithms(False)
-        assert build_rollout.build_alone(config, sources_of(config))
+        assert rollout.build_alone(config, sources_of(config))
         assert is_on()
 
 

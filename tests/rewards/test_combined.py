@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from rlhf_lab.experiment.artifacts.prepare import Artifacts
-from rlhf_lab.experiment.build import evaluator as build
-from rlhf_lab.experiment.build import rollout as build_rollout
+from rlhf_lab.experiment.build import evaluator, rollout
 from rlhf_lab.experiment.config.config import Config, plain
 from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rewards.combined import CombinedReward, CombinedScorer, How
@@ -204,13 +203,13 @@ class Patchy(Reward):
 
 
 def patch(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
-    real = build.build_reward
+    real = evaluator.build_reward
 
     def reward(key: str, config: Any, *given: Any) -> Any:
         is_function = isinstance(getattr(config, key), FunctionReward)
         return Patchy(every) if is_function else real(key, config, *given)
 
-    monkeypatch.setattr(build_rollout, "build_reward", reward)
+    monkeypatch.setattr(rollout, "build_reward", reward)
 
 
 # The function is never called: `patch` puts another reward in its place.

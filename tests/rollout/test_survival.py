@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from rlhf_lab.cli.exit_codes import INTERRUPTED, REQUEUE
-from rlhf_lab.experiment.build import evaluator as build
+from rlhf_lab.experiment.build import evaluator
 from rlhf_lab.experiment.build import rollout as build_rollout
 from rlhf_lab.experiment.build.engine import build_engine
 from rlhf_lab.experiment.run import lifecycle
@@ -811,7 +811,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_step(
 def test_a_reward_that_is_no_number_stops_the_run_and_its_batch_is_kept(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
 ) -> None:
-    real = build.build_reward
+    real = evaluator.build_reward
 
     class Spoiled(Reward):
         def __init__(self, scorer: Any) -> None:

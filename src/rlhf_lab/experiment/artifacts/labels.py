@@ -32,6 +32,7 @@ from rlhf_lab.types.text_frame import TextFrame
 
 Row = dict[str, Any]
 TOKENS = tuple(f"{part}_tokens" for part in PARTS)
+CHUNK_GROUPS = 256
 
 
 class PackedPairs(Sequence[Row]):
@@ -107,9 +108,6 @@ def require_one_vocabulary(
             "vocabularies: the pairs are stored as tokens of the policy; choose model@proxy of the "
             "same family"
         )
-
-
-CHUNK_GROUPS = 256
 
 
 def make_labels(

@@ -35,6 +35,7 @@ from rlhf_lab.types.data import ValueModel
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.protocols import Engine
 
+# Of the path of the teacher.
 KEY = "algo.teacher"
 
 

@@ -44,8 +44,10 @@ from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group
 from rlhf_lab.types.text_frame import TextFrame
 
-STAGE = "reference_scores"
+REFERENCE_SCORES = "reference_scores"
 SCORES = "scores.json"
+# What the samples that are trained on are keyed by.
+ROLLOUT = "rollout"
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class KnownReferences(Reward):
             text = json.dumps(self.reward.score(self.references))
             (folder / SCORES).write_text(text, encoding="utf-8")
 
-        folder, _ = cached(self.root, STAGE, self.key, make)
+        folder, _ = cached(self.root, REFERENCE_SCORES, self.key, make)
         return [tuple(row) for row in read_json(folder / SCORES, list[list[float]])]
 
 
@@ -116,10 +118,6 @@ def texts_of(group: Group) -> list[Any]:
 def digest(values: Any) -> str:
     """SHA-256 of plain data."""
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
-
-
-# What the samples that are trained on are keyed by.
-ROLLOUT = "rollout"
 
 
 def transformers_sampling(config: Config) -> HFSampling:

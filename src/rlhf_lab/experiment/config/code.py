@@ -21,6 +21,7 @@ from rlhf_lab.runs.provenance import version
 PACKAGES = ("experiment", "models", "rewards", "rollout/generators", "tasks", "training", "types")
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
 OPTIONAL_LIBRARIES = ("reasoning-gym", "math-verify")
+HERE = __name__.partition(".")[0]
 
 
 @functools.cache
@@ -37,9 +38,6 @@ def code_digest() -> str:
         with contextlib.suppress(metadata.PackageNotFoundError):
             digest.update(f"{extra}=={metadata.version(extra)}".encode())
     return digest.hexdigest()[:16]
-
-
-HERE = __name__.partition(".")[0]
 
 
 def computing_parts(config: Config) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,19 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+ENGINES, GENERATORS = "training.engines.options", "rollout.generators"
+# Options with a class's defaults in groups whose options are not called like their classes.
+DEFAULTS: dict[str, dict[str, str]] = {
+    "model": {},
+    "run": {},
+    "mode": {"sync": "mode"},
+    "cluster": {"node_7_1": "cluster"},
+    "optim": {"paper": "adamw"},
+    "eval": {"quick": "eval"},
+    "tracker": {"jsonl": "tracker"},
+    "checkpoint": {"minutes": "checkpoint"},
+}
+
 
 def below(room: str, **paths: str) -> dict[str, str]:
     """Options by name, with their modules and classes."""
@@ -20,9 +33,6 @@ def below(room: str, **paths: str) -> dict[str, str]:
 def by_module(room: str, *paths: str) -> dict[str, str]:
     """Options that are named like the modules of their classes."""
     return {path.partition(".")[0]: f"{room}.{path}" for path in paths}
-
-
-ENGINES, GENERATORS = "training.engines.options", "rollout.generators"
 
 
 # By group: the class of each option, under the name that `schema/NAME` of conf/ has for it.
@@ -133,19 +143,6 @@ CLASSES: dict[str, dict[str, str]] = {
     "eval": {"eval": "evaluation.options.EvalOptions"},
     "tracker": {"tracker": "runs.trackers.options.TrackerOptions"},
     "checkpoint": {"checkpoint": "training.checkpoint_options.CheckpointOptions"},
-}
-
-
-# Options with a class's defaults in groups whose options are not called like their classes.
-DEFAULTS: dict[str, dict[str, str]] = {
-    "model": {},
-    "run": {},
-    "mode": {"sync": "mode"},
-    "cluster": {"node_7_1": "cluster"},
-    "optim": {"paper": "adamw"},
-    "eval": {"quick": "eval"},
-    "tracker": {"jsonl": "tracker"},
-    "checkpoint": {"minutes": "checkpoint"},
 }
 
 

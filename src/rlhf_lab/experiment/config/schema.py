@@ -25,6 +25,14 @@ from rlhf_lab.experiment.config.plugins import own_parts
 from rlhf_lab.experiment.config.registry import group_options, plain_options
 from rlhf_lab.models.options import PACKAGE
 
+GROUP = "model"
+# Beginnings of paths of folders of the user's, never of options.
+HERE = (f"{GROUP}/./", f"{GROUP}/../")
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+ENDING = ".gguf"
+# What the group takes in addition to its options.
+REMEDY = ", OWNER/NAME of the hub, or a folder that is there"
+
 
 @functools.cache
 def schema_of(part: type) -> type:
@@ -128,15 +136,6 @@ def store_part(store: ConfigStore, path: str) -> None:
     node = schema_of(own_class(group, of, own) if own else class_of(CLASSES[group][of]))
     folder, _, name = path.removesuffix(".yaml").rpartition("/")
     store.store(group=folder, name=name, node=node)
-
-
-GROUP = "model"
-# Beginnings of paths of folders of the user's, never of options.
-HERE = (f"{GROUP}/./", f"{GROUP}/../")
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-ENDING = ".gguf"
-# What the group takes in addition to its options.
-REMEDY = ", OWNER/NAME of the hub, or a folder that is there"
 
 
 def named_model(path: str) -> str:

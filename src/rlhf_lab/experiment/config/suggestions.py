@@ -14,8 +14,7 @@ from typing import Any
 from hydra.core.object_type import ObjectType
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 
-from rlhf_lab.experiment.config import keys
-from rlhf_lab.experiment.config import schema as named_models
+from rlhf_lab.experiment.config import keys, schema
 from rlhf_lab.experiment.config.config import NODES
 from rlhf_lab.experiment.config.other_names import answer_to, option_for
 from rlhf_lab.experiment.config.registry import group_options
@@ -100,7 +99,7 @@ def no_option(group: str, name: str, options: Iterable[str]) -> str:
     known = sorted(options)
     found = [one for one in option_for(group.partition("@")[0], name) if one in known]
     question = did_you_mean(found or near_names(name, known))
-    others = named_models.REMEDY if group.partition("@")[0] == named_models.GROUP else ""
+    others = schema.REMEDY if group.partition("@")[0] == schema.GROUP else ""
     return " ".join(
         part
         for part in (
@@ -180,7 +179,7 @@ def missing_file(error: MissingConfigException) -> str:
     """The refusal of an option, or of a primary config such as a sweep's, that is in no folder."""
     path = error.missing_cfg_file or ""
     group, _, name = path.rpartition("/")
-    if path.startswith(f"{named_models.GROUP}/"):
+    if path.startswith(f"{schema.GROUP}/"):
         group, _, name = path.partition("/")
     if group and error.options:
         return no_option(group, name, error.options)

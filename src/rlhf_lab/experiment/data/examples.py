@@ -21,6 +21,9 @@ from rlhf_lab.types.samples import Example, Prompt, Split
 from rlhf_lab.types.text_frame import TextFrame
 
 Splits = Mapping[Split, Sequence[Example]]
+# Of a reference or of hidden values: what a line is for.
+MOST_CHARACTERS = 300
+SHOWN_TOKENS = 4
 
 
 def refuse_copy(config: Config, splits: Splits) -> None:
@@ -103,11 +106,6 @@ def as_text(value: Any) -> str:
     if isinstance(value, Decimal | timedelta | UUID):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON")
-
-
-# Of a reference or of hidden values: what a line is for.
-MOST_CHARACTERS = 300
-SHOWN_TOKENS = 4
 
 
 def show_examples(config: Config, console: Console, splits: Splits, limits: Limits) -> None:

@@ -48,6 +48,12 @@ OF_LONG = {
         "there"
     ),
 }
+# Which split is looked for in which.
+COMPARED = (
+    (Split.validation, Split.train),
+    (Split.test, Split.train),
+    (Split.test, Split.validation),
+)
 
 
 def show_tables(
@@ -185,14 +191,6 @@ def overlap_lines(overlaps: Sequence[Overlap]) -> list[str]:
         for o in overlaps
         for row, other, text in o.named
     ]
-
-
-# Which split is looked for in which.
-COMPARED = (
-    (Split.validation, Split.train),
-    (Split.test, Split.train),
-    (Split.test, Split.validation),
-)
 
 
 def inspect(config: Config, console: Console) -> None:

@@ -24,6 +24,10 @@ from rlhf_lab.runs.timeline import TRAINER
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import lag_in_rounds
 
+Rows = Sequence[Mapping[str, Any]]
+# So fast that it takes no time.
+AT_ONCE = 1e12
+
 
 def cluster_yaml(options: ClusterOptions, comments: Sequence[str]) -> str:
     """A file for conf/cluster of a project, chosen by its name. comments: its first lines, the
@@ -32,11 +36,6 @@ def cluster_yaml(options: ClusterOptions, comments: Sequence[str]) -> str:
     lines = [f"{name}: {getattr(value, 'value', value)}" for name, value in values.items()]
     head = [*(f"# {comment}" for comment in comments), "defaults:"]
     return "\n".join([*head, "  - schema/cluster@_here_", "  - _self_", *lines, ""])
-
-
-Rows = Sequence[Mapping[str, Any]]
-# So fast that it takes no time.
-AT_ONCE = 1e12
 
 
 @dataclass(frozen=True)

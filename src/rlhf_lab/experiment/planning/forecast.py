@@ -32,6 +32,13 @@ ROUND_BYTES = 1_000
 # Weights, their gradients and the two moments of AdamW, or the weights alone; float32.
 TRAINED_BYTES = 16
 KEPT_BYTES = 4
+ROWS_PER_SECOND = 1e6
+YEAR = 365 * 86_400
+MOST_YEARS = 100
+# Bytes above which a run reports what it will write.
+MUCH_DISK = 1e9
+# Bytes of a number that is trained.
+FLOAT = 4
 
 
 @dataclass(frozen=True)
@@ -159,15 +166,6 @@ def evaluates(config: Config) -> bool:
 def makes_labels(config: Config) -> bool:
     """Whether pairs are sampled and labelled for the run."""
     return (trains_proxy(config) or trains_on_labels(config)) and not config.labels.path
-
-
-ROWS_PER_SECOND = 1e6
-YEAR = 365 * 86_400
-MOST_YEARS = 100
-# Bytes above which a run reports what it will write.
-MUCH_DISK = 1e9
-# Bytes of a number that is trained.
-FLOAT = 4
 
 
 @dataclass(frozen=True)

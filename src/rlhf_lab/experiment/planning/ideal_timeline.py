@@ -10,6 +10,12 @@ from itertools import chain
 from math import gcd, lcm
 
 Span = tuple[float, float]
+# Chunks that are placed in about a second. What repeats later than that goes on as it did so far.
+MOST_PLACED = 300_000
+# Rhythms of more periods than this are rare: they need times that share no measure.
+LONGEST_RHYTHM = 16
+# Differences that floats make, as a share of a period's length.
+SAME = 1e-9
 
 
 @dataclass(frozen=True)
@@ -146,14 +152,6 @@ def alone(work: Work, max_staleness: int) -> Timeline:
         train.append((now, now + seconds))
         now += seconds
     return Timeline(tuple(generate), tuple(train), 0)
-
-
-# Chunks that are placed in about a second. What repeats later than that goes on as it did so far.
-MOST_PLACED = 300_000
-# Rhythms of more periods than this are rare: they need times that share no measure.
-LONGEST_RHYTHM = 16
-# Differences that floats make, as a share of a period's length.
-SAME = 1e-9
 
 
 @dataclass(frozen=True)

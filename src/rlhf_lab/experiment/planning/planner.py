@@ -13,7 +13,6 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from rlhf_lab.experiment.planning import ideal_timeline, overlap_advice
-from rlhf_lab.experiment.planning import ideal_timeline as steady_state
 from rlhf_lab.experiment.planning.settings import Settings, changed, grid
 from rlhf_lab.experiment.planning.timing import Measurement, Round, measured
 from rlhf_lab.runs.trackers.console import Console
@@ -112,19 +111,19 @@ def predict(measurement: Measurement, settings: Settings) -> Prediction:
     )
 
 
-def totals_of(measurement: Measurement, settings: Settings) -> steady_state.Totals:
+def totals_of(measurement: Measurement, settings: Settings) -> ideal_timeline.Totals:
     """Placed chunk by chunk, or by the rhythm that many rounds fall into."""
     num_rounds, generators = settings.recipe.num_rounds, settings.num_generators
     if num_rounds * settings.num_chunks <= MOST_EXACT:
         work = work_of(measurement, settings)
         timeline = ideal_timeline.ideal(work, settings.max_staleness, generators)
-        return steady_state.Totals(timeline.wall, timeline.trainer_wait, timeline.generator_wait)
-    repeating = steady_state.Repeating(
+        return ideal_timeline.Totals(timeline.wall, timeline.trainer_wait, timeline.generator_wait)
+    repeating = ideal_timeline.Repeating(
         settings.coarse_rows(MOST_CHUNKS),
         [seconds for round_ in measurement.rounds for seconds in round_.chunks],
         [trained_seconds(round_, settings) for round_ in measurement.rounds],
     )
-    return steady_state.totals(repeating, num_rounds, settings.max_staleness, generators)
+    return ideal_timeline.totals(repeating, num_rounds, settings.max_staleness, generators)
 
 
 def lags(num_rounds: int, max_staleness: int) -> tuple[int, int]:

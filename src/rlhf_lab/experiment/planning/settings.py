@@ -21,6 +21,22 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.ranges import require
 from rlhf_lab.types.run_options import RunOptions
 
+KEYS = {
+    "run.updates": "updates",
+    "run.groups_per_update": "groups_per_update",
+    "run.updates_per_round": "updates_per_round",
+    "run.passes": "passes",
+    "run.group_size": "group_size",
+    "mode.max_staleness": "max_staleness",
+    "mode.num_generators": "num_generators",
+    "generator.chunk_groups": "chunk_groups",
+}
+MODES = {
+    "sync": {"max_staleness": 0, "num_generators": 0},
+    "lagged": {"max_staleness": 1, "num_generators": 0},
+    "async": {"max_staleness": 1, "num_generators": 1},
+}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -146,23 +162,6 @@ def settings_of(folder: Path) -> Settings:
             "command): train again, a few rounds suffice"
         ) from error
     return Settings(**whole)
-
-
-KEYS = {
-    "run.updates": "updates",
-    "run.groups_per_update": "groups_per_update",
-    "run.updates_per_round": "updates_per_round",
-    "run.passes": "passes",
-    "run.group_size": "group_size",
-    "mode.max_staleness": "max_staleness",
-    "mode.num_generators": "num_generators",
-    "generator.chunk_groups": "chunk_groups",
-}
-MODES = {
-    "sync": {"max_staleness": 0, "num_generators": 0},
-    "lagged": {"max_staleness": 1, "num_generators": 0},
-    "async": {"max_staleness": 1, "num_generators": 1},
-}
 
 
 def grid(arguments: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:

@@ -32,6 +32,26 @@ INDEXED = {
 SAMPLES = "samples.jsonl"
 SHOWN_SAMPLES = 3
 SHOWN_CHARACTERS = 600
+CARD = "README.md"
+PAPER = "arXiv:2410.18252"
+ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
+# Where a run writes and what a clock measured concerns the run alone.
+PRIVATE = ("output", "hydra")
+LOADING = """\
+{about}```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("path/to/this/folder")
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
+```
+
+Samples were drawn at temperature {temperature}, without top-p and top-k.
+`rlhf-lab train model=pretrained model.path=path/to/this/folder` goes on training from it."""
+ADAPTERS_ALONE = """\
+These are adapters alone (pip install peft); adapter_config.json names their base model. `rlhf-lab
+export RUN FOLDER` writes the whole model, with the adapters merged in.
+
+"""
 
 
 def scores(run: Path, version: int) -> str:
@@ -129,30 +149,6 @@ def table(columns: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-CARD = "README.md"
-PAPER = "arXiv:2410.18252"
-ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
-# Where a run writes and what a clock measured concerns the run alone.
-PRIVATE = ("output", "hydra")
-
-LOADING = """\
-{about}```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained("path/to/this/folder")
-tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
-```
-
-Samples were drawn at temperature {temperature}, without top-p and top-k.
-`rlhf-lab train model=pretrained model.path=path/to/this/folder` goes on training from it."""
-
-ADAPTERS_ALONE = """\
-These are adapters alone (pip install peft); adapter_config.json names their base model. `rlhf-lab
-export RUN FOLDER` writes the whole model, with the adapters merged in.
-
-"""
 
 
 def write_card(config: Config, run: Path, folder: Path, version: int) -> None:

@@ -23,6 +23,8 @@ WHY_NOT = {
     "correction=decoupled with correction.level=response or mean",
     Objective.token_ratio: "its ratios are per token; pass correction=none",
 }
+# Corrections that treat credit of either sign in its own way.
+SIGNED = ("opsm", "dppo")
 
 
 def check_group_size(config: Config) -> None:
@@ -209,10 +211,6 @@ def starts_at_zero(config: Config) -> str:
         "gives them: until they are learned, late tokens get more credit than early ones; "
         "algo.lam=1 avoids it"
     )
-
-
-# Corrections that treat credit of either sign in its own way.
-SIGNED = ("opsm", "dppo")
 
 
 def check_teacher(config: Config) -> None:

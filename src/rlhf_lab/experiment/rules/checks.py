@@ -67,6 +67,9 @@ from rlhf_lab.tasks.pair_sources import pair_examples
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Split
 
+# Only a run needs a reward.
+OF_RUNS = (check_judge,)
+
 
 def check(config: Config, here: bool = True) -> Config:
     """Refuse combinations that cannot work, before anything is loaded or computed. Returns the
@@ -161,8 +164,6 @@ RULES: tuple[Callable[[Config], None], ...] = (
     check_parts,
     check_precision,
 )
-# Only a run needs a reward.
-OF_RUNS = (check_judge,)
 OF_THIS_MACHINE = (check_kernels, check_devices, check_workspace, check_parts)
 
 

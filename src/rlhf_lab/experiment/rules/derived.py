@@ -17,6 +17,8 @@ from rlhf_lab.tasks.pairs import PairColumns, form_of
 from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError
 
+PROBE_EVERY_ON_GPU = 10
+
 
 def generator_devices(config: Config) -> list[str]:
     """The device of each generator beside the trainer: generator number i takes the i-th GPU from
@@ -70,9 +72,6 @@ def trainer_gpus(config: Config) -> set[int]:
     if device.index is not None:
         return {device.index}
     return set(range(int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))))
-
-
-PROBE_EVERY_ON_GPU = 10
 
 
 def response_tokens(config: Config) -> int:

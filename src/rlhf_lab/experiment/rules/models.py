@@ -24,6 +24,8 @@ from rlhf_lab.models.options import PretrainedModel, ScratchModel, require_peft
 from rlhf_lab.rewards.options import named_parts, parts
 from rlhf_lab.types.errors import UserError, refuse_first_of
 
+PLAIN = "none"
+
 
 def check_adapters(config: Config) -> None:
     """Adapters are of the policy alone, in one process, over a reference that does not move."""
@@ -226,9 +228,6 @@ def why_no_win_rate(config: Config) -> str:
     if not has_references(config):
         return f"the task has no reference answers (pass {named_reference(config)})"
     return ""
-
-
-PLAIN = "none"
 
 
 def check_pairs(config: Config) -> None:

@@ -36,6 +36,9 @@ NOT_OF_A_ROW = (
     *("tasks", "tasks_folder", "fewshot"),
 )
 
+# What stands in place of a sample without text.
+NO_TEXT = "(empty)"
+
 
 @dataclass(frozen=True)
 class VersionJudge:
@@ -143,10 +146,6 @@ def evaluate_run(
     console.print(headline(rows[0], last))
     show_samples(console, table, {row["uid"]: row["sample"] for row in old})
     return rows
-
-
-# What stands in place of a sample without text.
-NO_TEXT = "(empty)"
 
 
 def saved_weights(folder: Path) -> dict[int, Path]:

@@ -28,6 +28,9 @@ from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.text_frame import TextFrame
 
+# Label of the evaluation of a run that is at work: the files without one are the run's.
+BESIDE = "running"
+
 
 def is_second_task(config: Config, own: Config) -> bool:
     """Whether this evaluation is of another task than the run that had the config `own`. A policy
@@ -84,10 +87,6 @@ def unknown_texts(
             continue
         if unknown is not None and unknown in tokens:
             yield text
-
-
-# Label of the evaluation of a run that is at work: the files without one are the run's.
-BESIDE = "running"
 
 
 def send_evaluation(

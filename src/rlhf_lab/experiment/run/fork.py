@@ -30,6 +30,7 @@ BEGUN = (
 )
 
 Pair = tuple[Any, Any]
+ReadConfig = Callable[[Path], Config]
 
 
 def changes_between(parent: Config, config: Config) -> dict[str, Pair]:
@@ -172,9 +173,6 @@ def require_no_drops(parent: Config, config: Config, folder: Path) -> None:
         reason = "samples were dropped before, so that prompts no longer belong to fixed rounds"
         before = f"mode={parent.mode.name} in {folder}"
         refuse(config, "mode", before, config.mode.name, reason)
-
-
-ReadConfig = Callable[[Path], Config]
 
 
 @dataclass(frozen=True)

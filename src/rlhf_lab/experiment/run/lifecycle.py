@@ -44,6 +44,8 @@ from rlhf_lab.training.checkpoint_files import saved_checkpoints, state_bytes
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import StopRequested, UserError
 
+Record = Mapping[str, Any]
+
 
 def report_states(config: Config, folder: Path, console: Console) -> dict[str, Any]:
     """Print how many checkpoints a run with checkpoint.keep_every left, and their size. Returns the
@@ -114,9 +116,6 @@ def place_text(manifest: Mapping[str, Any], folder: Path) -> str:
     if saved_checkpoints(folder / CHECKPOINTS):
         return ""
     return "it has no checkpoint: it begins again at round 0"
-
-
-Record = Mapping[str, Any]
 
 
 def train(

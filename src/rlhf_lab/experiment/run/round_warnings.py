@@ -20,6 +20,11 @@ KEPT = "update/adapters_kept"
 MANY = 0.2
 # Share of the adapters' update of which the rest is too much to lose.
 NEARLY_ALL = 0.99
+UPDATES, EMPTY_UPDATES = "total/updates", "total/updates_empty"
+TIED, MASKED = "reward/groups_tied", "sample/masked"
+# Rounds without anything to train on, from the start, after which a run warns.
+FIRST_ROUNDS = 3
+Row = Mapping[str, Any]
 
 
 @dataclass
@@ -72,13 +77,6 @@ class RoundWarnings:
         if self.config.task.chat in (False, "false"):
             return "a model that is made for chats needs task.chat=true"
         return "look at prompts and answers with `rlhf-lab data` and `rlhf-lab samples`"
-
-
-UPDATES, EMPTY_UPDATES = "total/updates", "total/updates_empty"
-TIED, MASKED = "reward/groups_tied", "sample/masked"
-# Rounds without anything to train on, from the start, after which a run warns.
-FIRST_ROUNDS = 3
-Row = Mapping[str, Any]
 
 
 @dataclass

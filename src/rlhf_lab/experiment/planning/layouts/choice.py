@@ -19,6 +19,7 @@ from rlhf_lab.rewards.options import num_proxies, parts
 from rlhf_lab.types.data import ValueModel
 
 BYTES = {"float32": 4, "bfloat16": 2}
+SCORING = "reward"
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,6 @@ class Choice:
             texts += [f"generator.dtype={self.dtype}"]
             texts += [f"generator.tensor_parallel_size={self.tensor_parallel}"]
         return texts
-
-
-SCORING = "reward"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlhf_lab.experiment.planning import ideal_timeline as steady_state
+from rlhf_lab.experiment.planning import ideal_timeline
 from rlhf_lab.experiment.planning.layouts.choice import Choice, Workload
 from rlhf_lab.experiment.planning.layouts.gpus import Gpu
 from rlhf_lab.experiment.planning.layouts.shapes import ModelShape
@@ -20,6 +20,18 @@ GAPS = 1.05
 LOGIT_COPIES = 3
 # The share of a device that vLLM takes where it is alone there.
 VLLM_SHARE = 0.9
+# Shares of large products' speed that passes over real models reach.
+TRAINING_SHARE, READING_SHARE = 0.4, 0.5
+# The share of the memory's bandwidth that a step of decoding reaches.
+DECODING_SHARE = 0.8
+# Operations of a layer: in a step of decoding, forward, and forward with backward.
+STEP_OPERATIONS, FORWARD_OPERATIONS, TRAINING_OPERATIONS = 35, 25, 75
+# Bytes that fused AdamW reads and writes for each parameter.
+OPTIMIZER_BYTES = 28
+# A link between nodes, one direction: 400 Gbit/s InfiniBand.
+BETWEEN_NODES = 50e9
+# Micro-batches are dealt whole: the fullest rank has about half of one more than the mean.
+UNEVEN = 0.5
 
 
 @dataclass(frozen=True)
@@ -97,20 +109,6 @@ def scoring(work: Workload, choice: Choice) -> float:
     )
 
 
-# Shares of large products' speed that passes over real models reach.
-TRAINING_SHARE, READING_SHARE = 0.4, 0.5
-# The share of the memory's bandwidth that a step of decoding reaches.
-DECODING_SHARE = 0.8
-# Operations of a layer: in a step of decoding, forward, and forward with backward.
-STEP_OPERATIONS, FORWARD_OPERATIONS, TRAINING_OPERATIONS = 35, 25, 75
-# Bytes that fused AdamW reads and writes for each parameter.
-OPTIMIZER_BYTES = 28
-# A link between nodes, one direction: 400 Gbit/s InfiniBand.
-BETWEEN_NODES = 50e9
-# Micro-batches are dealt whole: the fullest rank has about half of one more than the mean.
-UNEVEN = 0.5
-
-
 @dataclass(frozen=True)
 class RoundSeconds:
     """Seconds of a round. lane_wait: the share of the round in which trainers wait for samples."""
@@ -141,10 +139,10 @@ def seconds_of(work: Workload, choice: Choice, gpu: Gpu, kv_rows: int) -> RoundS
         reference = reading(work, choice, gpu, work.policy, work.read_tokens, trainers)
     update = work.updates * updating(work, choice, gpu)
     weights = weight_sync(work, choice, gpu)
-    lane = steady_state.Repeating(
+    lane = ideal_timeline.Repeating(
         work.chunk_rows, [(generate + score) / work.rows], [reference + update + weights]
     )
-    found = steady_state.totals(lane, work.num_rounds, *overlap(work, choice))
+    found = ideal_timeline.totals(lane, work.num_rounds, *overlap(work, choice))
     return RoundSeconds(
         generate,
         score,

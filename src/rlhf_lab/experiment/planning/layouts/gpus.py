@@ -12,6 +12,12 @@ import torch
 from rlhf_lab.types.errors import UserError
 
 MATRIX, COPY_BYTES, TRIALS, SMALL_OPERATIONS = 1024, 2**26, 5, 2000
+HERE = "this"
+# Shares of a datasheet's numbers that large products and copies reach: on an H200, 790 of 989
+# TFLOP/s in bfloat16 (random data), 50 of 67 in float32, and 4.3 of 4.8 TB/s.
+SUSTAINED, SUSTAINED_FLOAT32, SUSTAINED_COPY = 0.8, 0.75, 0.9
+# Seconds of the host for one operation of PyTorch, and of one inside a CUDA graph.
+LAUNCH, GRAPH_NODE = 6e-6, 1.5e-6
 
 
 def measured_here() -> Gpu:
@@ -62,14 +68,6 @@ def best(work: Callable[[], object]) -> float:
 def host_memory() -> int:
     """Bytes of memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-HERE = "this"
-# Shares of a datasheet's numbers that large products and copies reach: on an H200, 790 of 989
-# TFLOP/s in bfloat16 (random data), 50 of 67 in float32, and 4.3 of 4.8 TB/s.
-SUSTAINED, SUSTAINED_FLOAT32, SUSTAINED_COPY = 0.8, 0.75, 0.9
-# Seconds of the host for one operation of PyTorch, and of one inside a CUDA graph.
-LAUNCH, GRAPH_NODE = 6e-6, 1.5e-6
 
 
 @dataclass(frozen=True)

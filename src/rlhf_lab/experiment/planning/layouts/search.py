@@ -26,6 +26,28 @@ MICRO_TOKENS = (4096, 8192, 16384, 32768, 65536)
 TENSOR_PARALLEL = (1, 2, 4, 8)
 # Settings by their key, as texts of the command line.
 Fixed = Mapping[str, str]
+COLUMNS = (
+    "layout",
+    "engine",
+    "dtype",
+    "micro_tokens",
+    "recompute",
+    "tp",
+    "GB trainer",
+    "GB generator",
+    "generate",
+    "train",
+    "round",
+    "trainer waits",
+    "run h",
+    "device h",
+)
+NARROW = ("recompute", "tp", "dtype", "engine", "generate", "train")
+ASSUMED = (
+    "predicted from sizes, not measured: products at 40% (training) and 50% (reading) of what the "
+    "GPU sustains, lengths as in the last line"
+)
+HOUR = 3600
 
 
 @dataclass(frozen=True)
@@ -97,30 +119,6 @@ def ranked(layouts: Sequence[Layout], work: Workload, gpu: Gpu, fixed: Fixed) ->
     """The best plan of every layout that fits, fastest first."""
     found = [best_of(layout, work, gpu, fixed)[0] for layout in layouts]
     return sorted((plan for plan in found if plan is not None), key=rank)
-
-
-COLUMNS = (
-    "layout",
-    "engine",
-    "dtype",
-    "micro_tokens",
-    "recompute",
-    "tp",
-    "GB trainer",
-    "GB generator",
-    "generate",
-    "train",
-    "round",
-    "trainer waits",
-    "run h",
-    "device h",
-)
-NARROW = ("recompute", "tp", "dtype", "engine", "generate", "train")
-ASSUMED = (
-    "predicted from sizes, not measured: products at 40% (training) and 50% (reading) of what the "
-    "GPU sustains, lengths as in the last line"
-)
-HOUR = 3600
 
 
 def show_layouts(
