@@ -183,7 +183,7 @@ def choices() -> Iterator[tuple[str, type, limits.Column, type[Enum]]]:
     """Every field that holds a member of an enum, with its part."""
     for key, parts in schemas().items():
         for part in parts:
-            if limits.Limited in part.__mro__:
+            if limits.OptionGroup in part.__mro__:
                 for column in limits.columns(part):
                     if column.choices:
                         yield key, part, column, column.choices

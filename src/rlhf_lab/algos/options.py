@@ -9,7 +9,7 @@ from rlhf_lab.types import limits
 from rlhf_lab.types.data import Metrics, Needs
 
 
-class AlgorithmOptions(limits.Limited, key="algo"):
+class AlgorithmOptions(limits.OptionGroup, key="algo"):
     """An algorithm that is the same in every round and reads samples and rewards alone. Algorithms
     add `name`, `reduction`, `objective`, `credit` and `loss` (see types.protocols.Algorithm)."""
 

@@ -24,7 +24,7 @@ LABEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?")
 
 
 @dataclass(frozen=True)
-class EvalOptions(limits.Limited, key="eval"):
+class EvalOptions(limits.OptionGroup, key="eval"):
     """Which saved versions are judged, on which prompts, and how."""
 
     name: str = limits.name("quick")

@@ -82,7 +82,7 @@ def lora_targets() -> list[str]:
 
 
 @dataclass(frozen=True)
-class ScratchModel(limits.Limited, key="model"):
+class ScratchModel(limits.OptionGroup, key="model"):
     """A GPTNeoX with random weights, drawn from the run's seed; the task brings the tokenizer."""
 
     name: str = field(metadata=limits.NAME)
@@ -208,7 +208,7 @@ class Tying(StrEnum):
 
 
 @dataclass(frozen=True)
-class PretrainedModel(limits.Limited, key="model"):
+class PretrainedModel(limits.OptionGroup, key="model"):
     """Weights that exist already."""
 
     name: str = field(

@@ -18,7 +18,7 @@ from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Group, Sample
 
 
-class RewardOptions(limits.Limited, ABC, key="reward"):
+class RewardOptions(limits.OptionGroup, ABC, key="reward"):
     """An option of config group `reward`, mounted at `reward`, `judge` or below their `terms`.
 
     scores: whether it scores at all; is_rule: by the task's own rule, is_learned: by a reward

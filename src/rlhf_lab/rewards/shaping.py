@@ -23,7 +23,7 @@ class MissingEos(StrEnum):
 
 
 @dataclass(frozen=True)
-class ShapingOptions(limits.Limited, key="shaping"):
+class ShapingOptions(limits.OptionGroup, key="shaping"):
     """Changes to the training reward, in the order of these options; the judge's scores stay as
     they are."""
 

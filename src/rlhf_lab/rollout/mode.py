@@ -61,7 +61,7 @@ def shares_of(text: str, max_staleness: int) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Mode(limits.Limited, key="mode"):
+class Mode(limits.OptionGroup, key="mode"):
     """How stale samples may be and who generates them; executor, num_generators and prefetch
     change no bit of the result while weights=admission."""
 

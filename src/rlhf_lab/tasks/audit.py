@@ -112,7 +112,7 @@ Advance = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class DataOptions(limits.Limited, key="data"):
+class DataOptions(limits.OptionGroup, key="data"):
     """What `rlhf-lab data` looks at."""
 
     ngram: int = limits.count(

@@ -19,7 +19,7 @@ from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Example, Split
 
 
-class Task(limits.Limited, ABC, key="task"):
+class Task(limits.OptionGroup, ABC, key="task"):
     """Prompts, reference answers, and a rule that scores answers if `has_rule`.
 
     What a task overrides, it can do: prompts begin episodes if it has `environment`, samples of a

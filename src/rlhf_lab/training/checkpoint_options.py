@@ -9,7 +9,7 @@ from rlhf_lab.types.errors import UserError
 
 
 @dataclass(frozen=True)
-class CheckpointOptions(limits.Limited, key="checkpoint"):
+class CheckpointOptions(limits.OptionGroup, key="checkpoint"):
     """When a run saves what it can go on from; a run that is stopped or loses a generator saves
     too, unless rounds, minutes and keep_every are all 0."""
 

@@ -37,7 +37,7 @@ def largest_norm(source: str = "") -> float:
 
 
 @dataclass(frozen=True)
-class Optim(limits.Limited, key="optim"):
+class Optim(limits.OptionGroup, key="optim"):
     """AdamW, with the defaults of arXiv:2410.18252 for Pythia on TL;DR."""
 
     lr: float = limits.number(3e-6, above=0, below=1, about="Largest learning rate.")

@@ -1,6 +1,6 @@
 """Options of the config: each is declared with its default, its range and one sentence about it.
 
-The metadata of a dataclass field holds range, sentence and source: `Limited` checks the ranges,
+The metadata of a dataclass field holds range, sentence and source: `OptionGroup` checks the ranges,
 `rlhf-lab explain` and docs/config.md show all three.
 """
 
@@ -139,7 +139,7 @@ def seed(default: int, *, about: str, **rest: Any) -> int:
     return number(default, about=about, **rest, **SEEDS)
 
 
-class Limited:
+class OptionGroup:
     """A part of the config, mounted at `key`, whose choices and numbers are checked when it is
     made. A choice may be passed by its name, as in `GRPO(deviation="batch")`."""
 

@@ -22,7 +22,7 @@ class PromptChoice(StrEnum):
 
 
 @dataclass(frozen=True)
-class PromptOptions(limits.Limited, key="run"):
+class PromptOptions(limits.OptionGroup, key="run"):
     """Which prompts a round draws, by the results of earlier rounds."""
 
     prompts: PromptChoice = limits.option(

@@ -22,7 +22,7 @@ PER_TOKEN = CREDITED - {Objective.sequence_ratio}
 RATIOS = frozenset({Objective.token_ratio, Objective.sequence_ratio})
 
 
-class CorrectionOptions(limits.Limited, key="correction"):
+class CorrectionOptions(limits.OptionGroup, key="correction"):
     """Ratios anchored at the round's start, credit and learning rate as they are. Corrections add
     `name` and `corrects` (see types.protocols.Correction)."""
 

@@ -64,7 +64,7 @@ class OutputOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(limits.Limited):
+class Config(limits.OptionGroup):
     """A whole run, resolved and checked: its fields are the nodes of the config, in their order."""
 
     seed: int = limits.seed(
@@ -192,7 +192,7 @@ def plain(part: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class ForkOptions(limits.Limited, key="fork"):
+class ForkOptions(limits.OptionGroup, key="fork"):
     """The run and the round that this one goes on from; `rlhf-lab fork RUN round=R` sets them."""
 
     parent: str = limits.option(

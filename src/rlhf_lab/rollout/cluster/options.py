@@ -31,7 +31,7 @@ MOST_RATE = 1e12
 
 
 @dataclass(frozen=True)
-class ClusterOptions(limits.Limited, key="cluster"):
+class ClusterOptions(limits.OptionGroup, key="cluster"):
     """Generators, trainer and queue of a virtual cluster, which mode=virtual trains on. All times
     are virtual: the machine that computes the samples has no part in them.
 

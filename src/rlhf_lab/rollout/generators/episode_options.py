@@ -45,7 +45,7 @@ class WhenLate(StrEnum):
 
 
 @dataclass(frozen=True)
-class EpisodeOptions(limits.Limited, key="episodes"):
+class EpisodeOptions(limits.OptionGroup, key="episodes"):
     """Time in the episodes of a task with an environment.
 
     Real seconds guard a run against an environment that hangs. Virtual seconds are part of the

@@ -99,7 +99,7 @@ class GeneratorContext:
 
 
 @dataclass(frozen=True)
-class GeneratorOptions(limits.Limited, ABC, key="generator"):
+class GeneratorOptions(limits.OptionGroup, ABC, key="generator"):
     """Options of all generators. Labels and evaluation are always sampled as by generator=hf, with
     these values.
 

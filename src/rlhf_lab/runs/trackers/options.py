@@ -46,7 +46,7 @@ class WandbMode(StrEnum):
 
 
 @dataclass(frozen=True)
-class TrackerOptions(limits.Limited, key="tracker"):
+class TrackerOptions(limits.OptionGroup, key="tracker"):
     """Where metrics go besides the run's own files, and which extra ones are measured."""
 
     name: str = limits.name("jsonl")

@@ -35,7 +35,7 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True)
-class SearchOptions(limits.Limited, key="hydra.sweeper"):
+class SearchOptions(limits.OptionGroup, key="hydra.sweeper"):
     """Options of hydra/sweeper=rlhf_lab_search, under hydra.sweeper."""
 
     trials: int = limits.count(16, most=10**6, about="Settings that are drawn.")

@@ -59,7 +59,7 @@ class EngineContext(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EngineOptions(limits.Limited, ABC, key="engine"):
+class EngineOptions(limits.OptionGroup, ABC, key="engine"):
     """Options of all engines, each value per process.
 
     shares_work: whether several processes, started by torchrun, train together; else one process

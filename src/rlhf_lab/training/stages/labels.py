@@ -30,7 +30,7 @@ class Noise(StrEnum):
 
 
 @dataclass(frozen=True)
-class LabelOptions(limits.Limited, key="labels"):
+class LabelOptions(limits.OptionGroup, key="labels"):
     """Pairs of responses of the SFT policy, ordered by the gold judge, that the proxy is trained
     on."""
 

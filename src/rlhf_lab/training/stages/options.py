@@ -25,7 +25,7 @@ class StageSchedule(StrEnum):
 
 
 @dataclass(frozen=True)
-class SupervisedOptions(limits.Limited):
+class SupervisedOptions(limits.OptionGroup):
     """AdamW of a supervised stage, and its rate at every step."""
 
     NANO_LR: ClassVar[float]
