@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -86,6 +86,9 @@ class Record:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "config", present_config(self.config))
+        if (changed := self.facts.changed) is not None:
+            facts = replace(self.facts, changed=frozenset(map(present_key, changed)))
+            object.__setattr__(self, "facts", facts)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from tests.support.golden import POLICY, VALUE, cells, four_rows, padded
 FOUR = Bins(4, -2.0, 2.0)
 OPTIONS: dict[str, Any] = {
     "value_bins": 4,
-    "value_least": -2.0,
-    "value_most": 2.0,
+    "value_min": -2.0,
+    "value_max": 2.0,
     "value_clip": 0.0,
     "whiten_advantages": False,
 }
@@ -134,7 +134,7 @@ def test_the_gradient_is_that_of_softmax_less_the_histogram() -> None:
     [
         ({"value_clip": 0.2}, r"pass algo\.value_clip=0"),
         ({"value_bins": 1}, "pass two or more bins"),
-        ({"value_least": 2.0}, r"algo\.value_least=2\.0 to algo\.value_most=2\.0"),
+        ({"value_min": 2.0}, r"algo\.value_min=2\.0 to algo\.value_max=2\.0"),
     ],
 )
 def test_bins_that_make_no_histogram_are_refused(options: dict[str, Any], remedy: str) -> None:

@@ -11,6 +11,7 @@ from rlhf_lab.cli.explain import explanation
 from rlhf_lab.experiment.config.groups import conf_folder
 from rlhf_lab.experiment.config.renamed_files import read_earlier_names
 from rlhf_lab.runs import renames
+from rlhf_lab.runs.identity import recorded_settings
 from rlhf_lab_analysis.sources.record import look_up
 from rlhf_lab_analysis.tables.saved import read_saved
 from tests.support.composed import by_hydra
@@ -115,3 +116,18 @@ def test_tables_of_before_have_present_names() -> None:
 def test_a_former_name_is_explained_by_the_present_one() -> None:
     lines = list(explanation("mode.ahead"))
     assert lines[:2] == ["mode.ahead is now mode.extra_rounds", "mode.extra_rounds"]
+
+
+@pytest.mark.parametrize(("earlier", "present"), sorted(renames.KEYS.items()))
+def test_each_renamed_key_is_an_option_that_is_explained(earlier: str, present: str) -> None:
+    assert next(iter(explanation(earlier))) == f"{earlier} is now {present}"
+    node, _, name = earlier.partition(".")
+    assert list(renames.present_config({node: {name: 3}})[node]) == [present.partition(".")[2]]
+    assert renames.present_override(f"{earlier}=1,2") == f"{present}=1,2"
+
+
+def test_recorded_changed_keys_have_present_names(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("run: {replay: recency, updates: 4}\n")
+    found = recorded_settings(tmp_path, {"changed": ["run.replay"]})
+    assert found.values == {"run.replay_sampling": "recency", "run.updates": 4}
+    assert found.changed == {"run.replay_sampling"}

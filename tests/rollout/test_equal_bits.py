@@ -118,7 +118,7 @@ PARTS: Mapping[str, tuple[str, Options]] = {
         (
             *(*STALE, *RULE, "task=arithmetic", "task.train_size=12", "algo=grpo"),
             *("run.group_size=4", "run.prompts=replay", "run.cooldown_rounds=1"),
-            *("run.pass_least=0", "run.pass_most=1"),
+            *("run.min_pass_rate=0", "run.max_pass_rate=1"),
         ),
     ),
     # Samples of several versions.

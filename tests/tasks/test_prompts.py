@@ -46,7 +46,7 @@ def observe(memory: RememberedPrompts, round_: int, rates: dict[int, float]) -> 
 
 
 POOL: dict[str, Any] = {"prompts": PromptChoice.pool, "rest_rounds": 2}
-REPLAY: dict[str, Any] = {"prompts": PromptChoice.replay, "cooldown_rounds": 2, "most_repeats": 2}
+REPLAY: dict[str, Any] = {"prompts": PromptChoice.replay, "cooldown_rounds": 2, "max_repeats": 2}
 
 
 def test_a_pool_rests_what_is_always_or_never_solved() -> None:
@@ -77,7 +77,7 @@ def test_replay_draws_again_what_is_nearest_to_one_half() -> None:
     # All of round 0 cool down.
     assert drawn(memory, 1) == [4, 5, 6, 7]
     observe(memory, 1, {4: 0.0, 5: 1.0, 6: 0.75, 7: 0.25})
-    # 1 and 3 are at 1/2; 2 and 6, at 3/4, are above run.pass_most.
+    # 1 and 3 are at 1/2; 2 and 6, at 3/4, are above run.max_pass_rate.
     assert drawn(memory, 2) == [1, 3, 8, 9]
     assert observe(memory, 2, {1: 0.5, 3: 1.0, 8: 0.0, 9: 0.0}) == {
         "prompts/filtered": 0.0,
@@ -98,7 +98,7 @@ def test_replay_draws_again_what_is_nearest_to_one_half() -> None:
 
 
 def test_a_pass_rate_is_the_mean_of_the_latest_groups() -> None:
-    memory = memory_of(4, **POOL | {"pass_groups": 2})
+    memory = memory_of(4, **POOL | {"pass_rate_window": 2})
     for round_, rate in enumerate((1.0, 0.5)):
         observe(memory, round_, {0: rate, 1: 0.5, 2: 0.5, 3: 0.5})
     drawn(memory, 2)
@@ -154,5 +154,7 @@ def test_numbers_of_prompts_are_those_of_a_stream() -> None:
 
 
 def test_a_window_without_pass_rates_is_refused() -> None:
-    with pytest.raises(UserError, match=r"run.pass_least=0.8 with run.pass_most=0.7: no pass rate"):
-        RunOptions(pass_least=0.8)
+    with pytest.raises(
+        UserError, match=r"run.min_pass_rate=0.8 with run.max_pass_rate=0.7: no pass rate"
+    ):
+        RunOptions(min_pass_rate=0.8)

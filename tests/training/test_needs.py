@@ -115,7 +115,7 @@ def test_without_a_proxy_values_begin_at_zero_and_learn(
     assert error < 0.4, "half the squared error was 0.5 at zero"
 
 
-BINS = ("algo=ppo", "algo.value_bins=21", "algo.value_clip=0", "algo.value_least=-2")
+BINS = ("algo=ppo", "algo.value_bins=21", "algo.value_clip=0", "algo.value_min=-2")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ BINS = ("algo=ppo", "algo.value_bins=21", "algo.value_clip=0", "algo.value_least
 def test_values_in_bins_begin_in_the_middle_and_learn(
     make_config: MakeConfig, options: tuple[str, ...]
 ) -> None:
-    config = make_config(*SHORT, *BINS, "algo.value_most=4", *options)
+    config = make_config(*SHORT, *BINS, "algo.value_max=4", *options)
     engine, batch = engine_of(config)
     begun_BT = engine.values(batch)
     assert torch.allclose(begun_BT, batch.mask_BT, atol=1e-5), "half way from -2 to 4"

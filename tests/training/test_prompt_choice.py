@@ -25,7 +25,12 @@ SHORT = (
 CHOICES = {
     "pool": ("run.prompts=pool", "run.rest_rounds=3"),
     "replay": (
-        *("run.prompts=replay", "run.cooldown_rounds=1", "run.pass_least=0", "run.pass_most=1"),
+        *(
+            "run.prompts=replay",
+            "run.cooldown_rounds=1",
+            "run.min_pass_rate=0",
+            "run.max_pass_rate=1",
+        ),
     ),
 }
 BUFFER = ("run.buffer_rounds=2", "run.fresh_share=0.5", "run.groups_per_update=8")

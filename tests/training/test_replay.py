@@ -80,7 +80,7 @@ def test_what_is_stored_is_named_by_chunk_and_place() -> None:
 def chosen(choice: ReplayChoice, held: tuple[StoredGroup, ...], rounds: int = 400) -> Counter[int]:
     """How often each place of the buffer is drawn, one group a round, over many seeds."""
     options = RunOptions(
-        updates=64, groups_per_update=2, buffer_rounds=8, fresh_share=0.5, replay=choice
+        updates=64, groups_per_update=2, buffer_rounds=8, fresh_share=0.5, replay_sampling=choice
     )
     found: Counter[int] = Counter()
     for seed in range(rounds):

@@ -132,10 +132,10 @@ class ActorCritic(KLPenalty):
         ),
         source="arXiv:2403.03950",
     )
-    value_least: float = limits.score(
+    value_min: float = limits.score(
         -10.0, about="Lower end of the bins, in units of the targets of values."
     )
-    value_most: float = limits.score(
+    value_max: float = limits.score(
         10.0, about="Upper end of the bins, in units of the targets of values."
     )
     value_spread: float = limits.number(
@@ -156,10 +156,10 @@ class ActorCritic(KLPenalty):
         super().__post_init__()
         if not self.value_bins:
             return
-        if self.value_bins < 2 or self.value_least >= self.value_most:
+        if self.value_bins < 2 or self.value_min >= self.value_max:
             raise UserError(
-                f"algo.value_bins={self.value_bins} from algo.value_least={self.value_least} to "
-                f"algo.value_most={self.value_most}: pass two or more bins of a range above zero"
+                f"algo.value_bins={self.value_bins} from algo.value_min={self.value_min} to "
+                f"algo.value_max={self.value_max}: pass two or more bins of a range above zero"
             )
         if self.value_clip:
             raise UserError(
@@ -172,7 +172,7 @@ class ActorCritic(KLPenalty):
         """Those of the value model, if it classifies."""
         if not self.value_bins:
             return None
-        return Bins(self.value_bins, self.value_least, self.value_most)
+        return Bins(self.value_bins, self.value_min, self.value_max)
 
     @property
     def objective(self) -> Objective:

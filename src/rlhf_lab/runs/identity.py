@@ -16,7 +16,7 @@ from typing import Any
 
 from rlhf_lab.runs.folder import CONFIG
 from rlhf_lab.runs.reading import read_yaml
-from rlhf_lab.runs.renames import present_config
+from rlhf_lab.runs.renames import present_config, present_key
 
 # Where a run writes and reports, and how it is judged; plugins act by their parts.
 ASIDE = ("output", "data", "tracker", "checkpoint", "eval", "plugins", "part")
@@ -81,7 +81,9 @@ class Settings:
 
 def recorded_settings(folder: Path, manifest: Mapping[str, Any]) -> Settings:
     """The settings that a run recorded, by their present names. Raises Unreadable."""
-    return Settings(flat(present_config(read_yaml(folder / CONFIG))), manifest.get("changed"))
+    values = flat(present_config(read_yaml(folder / CONFIG)))
+    changed = manifest.get("changed")
+    return Settings(values, None if changed is None else {present_key(key) for key in changed})
 
 
 def listed(differences: Mapping[str, tuple[Any, Any]]) -> str:

@@ -12,7 +12,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-KEYS = {"mode.at_bound": "mode.when_stale", "mode.ahead": "mode.extra_rounds"}
+KEYS = {
+    "mode.at_bound": "mode.when_stale",
+    "mode.ahead": "mode.extra_rounds",
+    "run.replay": "run.replay_sampling",
+    "run.pass_groups": "run.pass_rate_window",
+    "run.pass_least": "run.min_pass_rate",
+    "run.pass_most": "run.max_pass_rate",
+    "run.most_repeats": "run.max_repeats",
+    "algo.value_least": "algo.value_min",
+    "algo.value_most": "algo.value_max",
+}
 GROUPS = {"budget@run": "run", "budget": "run"}
 VALUES = {"mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per_token"}}
 

@@ -279,7 +279,7 @@ class RememberedPrompts:
             round_, results = self._waiting.pop(0)
             for row, rate in results:
                 before = self._memories[row]
-                rates = (*before.rates, rate)[-self._options.pass_groups :]
+                rates = (*before.rates, rate)[-self._options.pass_rate_window :]
                 self._memories[row] = replace(before, rates=rates, tested=round_)
 
     def _repeated(self, round_: int) -> list[int]:
@@ -300,15 +300,15 @@ class RememberedPrompts:
             # The result of its last draw is known.
             memory.tested == memory.drawn
             and round_ - memory.drawn >= options.cooldown_rounds
-            and memory.repeats < options.most_repeats
-            and options.pass_least <= memory.pass_rate <= options.pass_most
+            and memory.repeats < options.max_repeats
+            and options.min_pass_rate <= memory.pass_rate <= options.max_pass_rate
         )
 
     def _is_left_out(self, row: int, round_: int) -> bool:
         memory = self._memories.get(row, Memory())
         if self._options.prompts is PromptChoice.replay:
             return memory.drawn == round_
-        is_tested = len(memory.rates) == self._options.pass_groups
+        is_tested = len(memory.rates) == self._options.pass_rate_window
         if not is_tested or round_ - memory.tested > self._options.rest_rounds:
             return False
         return not 0 < memory.pass_rate < 1

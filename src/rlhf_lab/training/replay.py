@@ -70,9 +70,9 @@ class ReplayBuffer:
 
     def _weight(self, one: StoredGroup, round_: int) -> float:
         """How likely a group is drawn, up to a constant factor."""
-        if self._options.replay is ReplayChoice.recency:
+        if self._options.replay_sampling is ReplayChoice.recency:
             return 1 / (round_ - one.round)
-        if self._options.replay is ReplayChoice.advantage:
+        if self._options.replay_sampling is ReplayChoice.advantage:
             return spread(one.group.rewards)
         return 1.0
 

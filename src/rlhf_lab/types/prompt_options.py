@@ -33,7 +33,7 @@ class PromptOptions(limits.OptionGroup, key="run"):
         ),
         source=f"{POOL}; {REPLAY}",
     )
-    pass_groups: int = limits.count(
+    pass_rate_window: int = limits.count(
         1,
         most=1024,
         about=(
@@ -61,17 +61,17 @@ class PromptOptions(limits.OptionGroup, key="run"):
         about="Rounds after which prompts=replay may draw a prompt again.",
         source=REPLAY,
     )
-    most_repeats: int = limits.count(
+    max_repeats: int = limits.count(
         5,
         about="How often prompts=replay draws one prompt again in a run.",
         source=REPLAY,
     )
-    pass_least: float = limits.share(
+    min_pass_rate: float = limits.share(
         0.24,
         about="Smallest pass rate of a prompt that prompts=replay draws again.",
         source=REPLAY,
     )
-    pass_most: float = limits.share(
+    max_pass_rate: float = limits.share(
         0.7,
         about="Largest pass rate of a prompt that prompts=replay draws again.",
         source=REPLAY,
@@ -79,10 +79,11 @@ class PromptOptions(limits.OptionGroup, key="run"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.pass_least > self.pass_most:
+        if self.min_pass_rate > self.max_pass_rate:
             raise UserError(
-                f"run.pass_least={self.pass_least:g} with run.pass_most={self.pass_most:g}: no "
-                "pass rate is between them; pass run.pass_least=0.24 run.pass_most=0.7"
+                f"run.min_pass_rate={self.min_pass_rate:g} with "
+                f"run.max_pass_rate={self.max_pass_rate:g}: no pass rate is between them; "
+                "pass run.min_pass_rate=0.24 run.max_pass_rate=0.7"
             )
 
     @property

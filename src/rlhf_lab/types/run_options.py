@@ -86,7 +86,7 @@ class RunOptions(PromptOptions, key="run"):
         ),
         source="arXiv:2604.08706",
     )
-    replay: ReplayChoice = limits.option(
+    replay_sampling: ReplayChoice = limits.option(
         ReplayChoice.uniform,
         about=(
             "Which groups are repeated: any alike (uniform), by 1 / age in rounds (recency), or by "
