@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGETS = "help install demo test test-slow lint sweep figures clean".split()
+TARGETS = "help install demo test test-slow lint sweep benchmark clean".split()
 # The GPU build of vLLM exists for other platforms than the resolution that is kept here, verifiers
 # needs an older openai than the extra judge, and openenv brings a web interface.
 UNPINNED_EXTRAS = {"vllm", "verifiers", "openenv"}

@@ -127,8 +127,8 @@ def test_generators_that_differ_by_their_options_are_not_compared(config_of: Mak
     halves = config_of("generator.dtype=bfloat16", "engine.dtype=bfloat16")
     assert limit(halves) == MismatchLimit(True, halves.generator.temperature)
     assert limit(config_of("generator.round_weights=bf16")) is None
-    own_kernels = SimpleNamespace(draws_samples=True, has_own_kernels=True)
-    fixed_pairs = SimpleNamespace(draws_samples=False, has_own_kernels=False)
+    own_kernels = SimpleNamespace(draws_samples=True, decodes_here=False, has_own_kernels=True)
+    fixed_pairs = SimpleNamespace(draws_samples=False, decodes_here=False, has_own_kernels=False)
     for generator in (own_kernels, fixed_pairs):
         config: Any = SimpleNamespace(**vars(config_of()) | {"generator": generator})
         assert limit(config) is None

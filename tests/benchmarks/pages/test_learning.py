@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -98,16 +99,19 @@ def test_runs_from_before_an_option_stand_beside_those_with_its_default(
     make_run(tmp_path, "grpo", "async", 1, 0.2)
     for condition in ("sync", "async"):
         folder = make_run(tmp_path, "rloo", condition, 1, 0.2)
-        add_options(folder, {"accuracy_by": ""})
+        add_options(folder, {"accuracy_by": ""}, changed=[])
     assert learning.main([str(tmp_path)]) == 0
     assert "rloo" in capsys.readouterr().out
-    add_options(folder, {"accuracy_by": "policies"})
+    add_options(folder, {"accuracy_by": "policies"}, changed=["reward_model.accuracy_by"])
     assert learning.main([str(tmp_path)]) == 2
     assert "reward_model.accuracy_by=policies" in capsys.readouterr().err
 
 
-def add_options(folder: Path, options: dict[str, str]) -> None:
-    """Give a run's recorded config options of reward_model."""
+def add_options(folder: Path, options: dict[str, str], changed: list[str]) -> None:
+    """Give a run's recorded config options of reward_model, and its manifest the changed keys."""
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    text = json.dumps({**manifest, "changed": changed})
+    (folder / "manifest.json").write_text(text, encoding="utf-8")
     (path,) = folder.glob("config.*")
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     path.write_text(yaml.safe_dump({**config, "reward_model": options}), encoding="utf-8")
