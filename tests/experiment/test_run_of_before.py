@@ -91,5 +91,5 @@ def test_it_is_resumed_with_the_defaults_that_it_began_with(
     path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "stopped"}))
     assert command("resume", str(run)) == 2
     error = capsys.readouterr().err
-    assert "sft.lr=0.003 (here 0.0), reward_model.lr=0.001 (here 0.0)." in error, "other defaults"
+    assert "sft.lr=0.003 (here 0.0), reward_model.lr=0.001 (here 0.0): " in error, "other defaults"
     assert command("resume", str(run), "sft.lr=0.003", "reward_model.lr=0.001") == 0

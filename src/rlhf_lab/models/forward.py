@@ -19,17 +19,17 @@ from rlhf_lab.models.heads import expected
 from rlhf_lab.types.data import Batch, PolicyOutput, Writer
 
 # Tokens whose log-probs are read, by number, or how many of the most likely ones (0: all).
-Asked = Tensor | int
+TopChoice = Tensor | int
 
 
-def top_columns(logp: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
+def top_columns(logp: Tensor, wanted: TopChoice) -> tuple[Tensor, Tensor]:
     """The tokens, and their log-probs, along the last dimension. logp: of the whole vocabulary,
     BTV or NV. Given tokens have its leading dimensions."""
-    if isinstance(asked, Tensor):
-        tokens = asked
-    elif asked:
+    if isinstance(wanted, Tensor):
+        tokens = wanted
+    elif wanted:
         # The choice has no gradient.
-        tokens = logp.detach().topk(asked, dim=-1).indices
+        tokens = logp.detach().topk(wanted, dim=-1).indices
     else:
         tokens = torch.arange(logp.shape[-1], device=logp.device).expand_as(logp)
     return tokens, logp.gather(-1, tokens)
@@ -48,7 +48,7 @@ class TokenRows(NamedTuple):
     response_BT: Tensor
     mask_BT: Tensor
     group_B: Tensor
-    top: Asked | None = None
+    top: TopChoice | None = None
 
 
 def token_rows(batch: Batch) -> TokenRows:
@@ -76,7 +76,7 @@ def policy_columns(found: Tensor, batch: Batch) -> Tensor:
     return in_rows(found[batch.writer_BU == Writer.policy], batch.mask_BT)
 
 
-def asked_top(batch: Batch | TokenRows) -> Asked | None:
+def top_choice(batch: Batch | TokenRows) -> TopChoice | None:
     """The tokens of a pass besides those of the responses."""
     return batch.top if isinstance(batch, TokenRows) else None
 
@@ -158,8 +158,8 @@ def response_output(
     with torch.no_grad():
         entropy_BT = -(logp_BTV.exp() * logp_BTV).sum(dim=2) * batch.mask_BT
     found = PolicyOutput(logp_BT, entropy_BT)
-    if (asked := asked_top(batch)) is not None:
-        top_BTK, top_logp_BTK = top_columns(logp_BTV, asked)
+    if (wanted := top_choice(batch)) is not None:
+        top_BTK, top_logp_BTK = top_columns(logp_BTV, wanted)
         top_logp_BTK = top_logp_BTK * batch.mask_BT.unsqueeze(2)
         found = replace(found, top_BTK=top_BTK, top_logp_BTK=top_logp_BTK)
     if values is None:
@@ -194,11 +194,11 @@ def states_output(
     head = model.get_output_embeddings()
     hidden = hidden_ND.tensor_split(num_chunks)
     tokens = batch.response_BT[batch.mask_BT > 0].tensor_split(num_chunks)
-    asked = asked_top(batch)
-    if isinstance(asked, Tensor):
-        tops: Sequence[Asked | None] = asked[batch.mask_BT > 0].tensor_split(num_chunks)
+    wanted = top_choice(batch)
+    if isinstance(wanted, Tensor):
+        tops: Sequence[TopChoice | None] = wanted[batch.mask_BT > 0].tensor_split(num_chunks)
     else:
-        tops = [asked] * num_chunks
+        tops = [wanted] * num_chunks
     parts = zip(hidden, tokens, tops, strict=True)
     if num_chunks == 1:
         columns = [token_logp(head, *part, temperature) for part in parts]
@@ -225,7 +225,7 @@ def in_rows(values: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def token_logp(
-    head: Any, hidden_ND: Tensor, token_N: Tensor, top: Asked | None, temperature: float
+    head: Any, hidden_ND: Tensor, token_N: Tensor, top: TopChoice | None, temperature: float
 ) -> tuple[Tensor, ...]:
     """Log-prob of each token given the hidden state before it, and the entropy there, N each; of
     the other tokens of `top`, if there are, which they are and their log-probs, NK each."""

@@ -185,9 +185,9 @@ def check_same(
     here = Settings(flat(yaml.safe_load(config_yaml) or {}), now_.get("changed"))
     if differences := before.differences(here, NOT_RESUMED):
         raise UserError(
-            f"output.dir={folder} was started with other settings: {listed(differences)}. Pass the "
-            f"recorded values (`rlhf-lab resume {folder}` does, but for defaults that have "
-            "changed), or choose another folder"
+            f"output.dir={folder} was started with other settings: {listed(differences)}: pass the "
+            f"recorded values, as `rlhf-lab resume {folder}` does unless a default is another one "
+            "since, or choose another folder"
         )
 
 

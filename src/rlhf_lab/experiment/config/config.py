@@ -141,7 +141,7 @@ class Config(limits.OptionGroup):
 def changed(part: Any, declared: Any = None) -> Any:
     """The values of a part that differ from the defaults of its class, as `plain` gives them: an
     option that is added with a default that changes nothing changes no hash. The name of a part is
-    always among them, unless its class is `declared`: it tells classes apart."""
+    always among them, unless its class is `declared`: names distinguish classes."""
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         found = {}
         hints = get_type_hints(type(part))
@@ -193,7 +193,7 @@ def plain(part: Any) -> Any:
 
 @dataclass(frozen=True)
 class ForkOptions(limits.OptionGroup, key="fork"):
-    """The run and the round that this one goes on from; `rlhf-lab fork RUN round=R` sets them."""
+    """The run and the round that this one continues; `rlhf-lab fork RUN round=R` sets them."""
 
     parent: str = limits.option(
         "", about="Folder of the run that this one is a fork of; empty for a run of its own."

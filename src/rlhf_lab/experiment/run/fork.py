@@ -180,7 +180,7 @@ class Past:
     """A stretch of rounds of one config, to `until` (0: to its end).
 
     was_timed: whether the checkpoints that it begins from are of a run whose timing decided which
-    version wrote what. keeps_coefficient: whether it goes on with the adapted KL coefficient of the
+    version wrote what. keeps_coefficient: whether it keeps the adapted KL coefficient of the
     run that it is a fork of.
     """
 

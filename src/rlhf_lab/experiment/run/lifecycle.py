@@ -91,7 +91,7 @@ def resume_hint(folder: Path) -> str:
 
 
 def resume_text(manifest: Mapping[str, Any], folder: Path) -> str:
-    """Where a run that is resumed goes on, if that is not at a checkpoint, and whether it computes
+    """Where a run that is resumed continues, if that is not at a checkpoint, and whether it computes
     in another way; else ""."""
     if "resumed" not in manifest:
         return ""
@@ -110,7 +110,7 @@ def other_precision(manifest: Mapping[str, Any]) -> str:
 
 
 def place_text(manifest: Mapping[str, Any], folder: Path) -> str:
-    """Where it goes on, if that is not at a checkpoint; else ""."""
+    """Where it continues, if that is not at a checkpoint; else ""."""
     if "weights_digest" in manifest:
         return "it had trained to its end: its evaluation is made"
     if saved_checkpoints(folder / CHECKPOINTS):
