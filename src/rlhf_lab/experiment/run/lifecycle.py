@@ -91,8 +91,8 @@ def resume_hint(folder: Path) -> str:
 
 
 def resume_text(manifest: Mapping[str, Any], folder: Path) -> str:
-    """Where a run that is resumed continues, if that is not at a checkpoint, and whether it computes
-    in another way; else ""."""
+    """Where a run that is resumed continues, if not at a checkpoint, and whether it computes in
+    another way; else ""."""
     if "resumed" not in manifest:
         return ""
     return "\n".join(filter(None, (place_text(manifest, folder), other_precision(manifest))))
