@@ -115,7 +115,7 @@ class ActorCritic(KLPenalty):
         False, about="Whether token rewards are scaled to variance 1 before GAE."
     )
     shared_trunk: bool = limits.option(
-        False, about="Whether values come from a head on the policy, not a model of their own."
+        False, about="Whether values come from a head on the policy, not a separate model."
     )
     symlog_values: bool = limits.option(
         False,

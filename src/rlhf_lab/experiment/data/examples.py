@@ -146,7 +146,7 @@ def frame_lines(tokenizer: Any, first: Prompt) -> Iterator[str]:
 
 
 def special_tokens(tokenizer: Any) -> set[int]:
-    """Tokens that stand for no text of their own."""
+    """Special tokens, which have no text."""
     return {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
 
 

@@ -10,7 +10,7 @@ from itertools import chain
 from math import gcd, lcm
 
 Span = tuple[float, float]
-# Chunks that are placed in about a second. What repeats later than that goes on as it did so far.
+# Chunks that are placed in about a second: a pattern that has not repeated by then is extrapolated.
 MOST_PLACED = 300_000
 # Rhythms of more periods than this are rare: they need times that share no measure.
 LONGEST_RHYTHM = 16

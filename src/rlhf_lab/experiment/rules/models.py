@@ -300,7 +300,7 @@ def check_offline(config: Config) -> None:
 
 
 def unknown_writers(config: Config) -> str:
-    """A warning where ratios are taken to the writers of a file, whom nobody knows; else ''."""
+    """A warning where ratios need the log-probs of a file's unknown writers; else ''."""
     path, key = pairs_file(config)
     correction = config.correction.name
     if not path or (config.algo.objective not in RATIOS and correction == PLAIN):

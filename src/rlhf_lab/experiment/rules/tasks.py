@@ -68,7 +68,7 @@ def check_prompts(config: Config) -> None:
 
 
 def check_rules(config: Config) -> None:
-    """The task must have the rule that scores it; a judge has no proxy of its own."""
+    """The task must have the rule that scores it; a judge has no proxy."""
     for key in ("reward", "judge"):
         check_terms_of_tasks(config, key)
         is_rule = any(part.is_rule for part in without_tasks(getattr(config, key)))
