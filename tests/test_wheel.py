@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 from pathlib import Path
 
 import nbformat
 import pytest
+import setuptools
 
 from rlhf_lab_analysis.notebooks.pairing import notebook_of
 
@@ -27,7 +29,7 @@ OFFLINE = ("--no-deps", "--no-index")
 TINY = ("run.updates=2", "run.groups_per_update=4", "eval.prompts=8", "sft.steps=2")
 # Builds, installs and runs of several programs, on a machine that may have other work.
 pytestmark = pytest.mark.timeout(1800)
-LEAVE_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+LEAVE_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
 def run(*words: str | Path, cwd: Path, **environment: str) -> str:
@@ -126,6 +128,24 @@ def test_the_example_of_an_own_project_runs_from_its_sweep_to_its_figure(
     assert "algo.shift=-0.2" in table
     assert (elsewhere / "figures/own.png").stat().st_size > 1000
     run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=elsewhere)
+
+
+def test_the_wheel_holds_every_package_and_the_files_that_its_patterns_name() -> None:
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    found = options["packages"]["find"]
+    included = setuptools.find_namespace_packages(
+        str(ROOT / "src"), include=found["include"], exclude=found["exclude"]
+    )
+    folders = [
+        Path(folder)
+        for folder, _, names in os.walk(ROOT / "src", followlinks=True)
+        if "__init__.py" in names
+    ]
+    assert {*included} >= {".".join(folder.relative_to(ROOT / "src").parts) for folder in folders}
+    for package, patterns in options["package-data"].items():
+        for pattern in patterns:
+            folder = ROOT / "src" / package.replace(".", "/")
+            assert any(folder.glob(pattern)), f"{package}: {pattern}"
 
 
 def test_the_notebook_of_the_example_is_that_of_its_script() -> None:
