@@ -302,7 +302,7 @@ def require_parsable(command: OptionsCommand, arguments: Sequence[str]) -> None:
     if command is launch.LAUNCH:
         layout, shared = launch.layout_and_overrides(options.words)
         chosen = launch.with_engine(shared, layout.trainers)
-        refuse_none([*chosen, "generator=vllm_server"], layout.trainers)
+        refuse_none([*chosen, "generator=vllm"], layout.trainers)
 
 
 def refuse_none(overrides: Sequence[str], num_trainers: int = 1) -> None:

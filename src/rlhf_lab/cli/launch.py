@@ -50,7 +50,7 @@ def serve(cfg: DictConfig) -> None:
 SERVE = HydraCommand(
     "serve",
     "a vLLM server for runs on any host",
-    "generator=vllm_server generator.port=8100 model=pythia_410m",
+    "generator=vllm generator.port=8100 model=pythia_410m",
     job=serve,
 )
 
@@ -205,7 +205,7 @@ def run_here(
             f"layout={layout} with --run: only this machine's processes can be started; leave "
             "--run out and run the commands on each host, or pass --slurm"
         )
-    generator = ["generator=vllm_server"] if layout.generators else []
+    generator = ["generator=vllm"] if layout.generators else []
     require_startable([*overrides, *generator], layout.trainers, here=True)
     require_free("--port", ports.trainers)
     for number in range(layout.generators):
