@@ -604,6 +604,17 @@ def test_a_proof_reaches_every_copy_within_a_server() -> None:
         servers.close()
 
 
+def test_what_a_server_reports_in_place_of_nan_is_nan() -> None:
+    fake = FakeServer(0)
+    with serving(fake) as url:
+        servers = Servers(VLLMSampling(urls=[url]), {}, 64)
+        servers.load(weights(), "4")
+        fake.logp = -9999.0
+        [answer] = servers.draw(requests_of(chunk(1, 1), 5), DRAWING)
+        assert math.isnan(answer.logps[0])
+        servers.close()
+
+
 def test_servers_pause_for_a_load_while_they_draw() -> None:
     fake = FakeServer(0)
     with serving(fake) as url:
