@@ -372,6 +372,11 @@ def test_a_server_of_no_run_may_take_weights_by_nccl_but_one_of_a_run_may_not() 
         own_server(chosen, None, {})
 
 
+def test_a_server_of_a_run_listens_to_its_machine_alone() -> None:
+    with pytest.raises(UserError, match=r"generator\.host=0\.0\.0\.0: .*rlhf-lab serve"):
+        own_server(VLLMSampling(host="0.0.0.0"), None, {})
+
+
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
