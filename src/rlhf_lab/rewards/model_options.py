@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
+from rlhf_lab.models.options import Precision
 from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.types import limits
@@ -28,6 +29,7 @@ class LearnedReward(RewardOptions):
     needs_eos: bool = fields.needs_eos()
     micro_rows: int = fields.micro_rows()
     device: str = fields.device()
+    dtype: Precision = fields.dtype()
     is_learned: ClassVar[bool] = True
 
     @property

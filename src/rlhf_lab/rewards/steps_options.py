@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rlhf_lab.models.options import Precision
 from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.types import limits
@@ -92,6 +93,7 @@ class StepsReward(RewardOptions):
     )
     micro_rows: int = fields.micro_rows()
     device: str = fields.device()
+    dtype: Precision = fields.dtype()
 
     def __post_init__(self) -> None:
         super().__post_init__()

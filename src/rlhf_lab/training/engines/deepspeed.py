@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from rlhf_lab.models.forward import TokenRows
+from rlhf_lab.models.options import Precision
 from rlhf_lab.training.engines.distributed import Processes, require_group
-from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision
+from rlhf_lab.training.engines.options import DeepSpeedOptions
 from rlhf_lab.training.engines.parameter_backend import (
     REFERENCE,
     WEIGHT,

@@ -23,7 +23,8 @@ from rlhf_lab.models.adapters import (
     plain_names,
 )
 from rlhf_lab.models.forward import TokenRows
-from rlhf_lab.training.engines.options import EngineContext, EngineOptions, Precision
+from rlhf_lab.models.options import Precision
+from rlhf_lab.training.engines.options import EngineContext, EngineOptions
 from rlhf_lab.training.engines.parameter_backend import WEIGHT, ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import (
     POLICY,
