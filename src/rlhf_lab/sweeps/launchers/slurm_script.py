@@ -22,6 +22,7 @@ from rlhf_lab.sweeps.launchers.torchrun import (
     Ports,
     ResourceRequest,
     commands,
+    generator_of,
 )
 from rlhf_lab.types.errors import UserError
 
@@ -214,13 +215,12 @@ def layout_of(text: str, launcher: DictConfig) -> Layout | None:
     return layout
 
 
-def overrides_of(layout: Layout | None) -> list[str]:
-    return ["generator=vllm_server"] if layout and layout.generators else []
-
-
-def script_of(layout: Layout | None, words: Sequence[str], launcher: DictConfig) -> str:
+def script_of(
+    layout: Layout | None, words: Sequence[str], launcher: DictConfig, server_devices: int
+) -> str:
     """The bash script that replaces the command `rlhf-lab WORDS`; empty without a layout."""
     if layout is None:
         return ""
-    own = [word for word in words[1:] if word not in overrides_of(layout)]
-    return slurm_script(layout, JOB_PORTS, own, ResourceRequest(is_cpu=not launcher.gpus_per_node))
+    own = [word for word in words[1:] if word not in generator_of(layout)]
+    request = ResourceRequest(server_devices, is_cpu=not launcher.gpus_per_node)
+    return slurm_script(layout, JOB_PORTS, own, request)
