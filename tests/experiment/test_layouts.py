@@ -323,7 +323,7 @@ def test_what_is_planned_can_be_launched(nodes: int, devices: int) -> None:
 def test_the_fastest_command_is_launched_with_all_devices_of_its_servers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    wide = ["generator=vllm_server", "generator.tensor_parallel_size=2", "debug=tiny", "mode=async"]
+    wide = ["generator=vllm", "generator.tensor_parallel_size=2", "debug=tiny", "mode=async"]
     plan("--gpu", "h100", "layout=1x4:2+2", *wide)
     (fastest,) = [line for line in capsys.readouterr().out.splitlines() if "fastest:" in line]
     words = fastest.partition("rlhf-lab launch ")[2].split()

@@ -32,6 +32,9 @@ def unwarned() -> None:
         ("budget@run=paper", "run=paper"),
         ("budget=nano,paper", "run=nano,paper"),
         ("~budget@run", "~run"),
+        ("generator=hf,vllm_server", "generator=hf,vllm"),
+        ("+generator=vllm_server", "+generator=vllm"),
+        ("generator.urls=[http://vllm_server:1]", "generator.urls=[http://vllm_server:1]"),
         ("run.updates=4", "run.updates=4"),
         ("output.dir=runs/newest", "output.dir=runs/newest"),
         ("--config-dir=budget", "--config-dir=budget"),
@@ -61,6 +64,7 @@ defaults:
   - config
   - override budget@run: mine
   - override mode: own
+  - override /generator: vllm_server
   - _self_
 hydra:
   sweeper:
@@ -69,6 +73,9 @@ hydra:
       mode.weights: newest,newest_in_sequence
 mode:
   ahead: 3
+generator:
+  name: vllm_server
+  port: 8100
 """
 OF_GROUP = "defaults:\n  - schema/recipe@_here_\n  - _self_\nupdates: 5\n"
 OF_MODE = "defaults:\n  - schema/mode@_here_\n  - _self_\nname: free\nat_bound: drop\n"
@@ -87,14 +94,25 @@ def test_a_file_with_former_names_is_read_under_the_present_ones(
     assert (cfg.run.updates, cfg.mode.when_stale.value, cfg.mode.extra_rounds) == (5, "drop", 3)
     swept = {"mode.when_stale": "wait,drop", "mode.weights": "latest,latest_per_token"}
     assert dict(cfg.hydra.sweeper.params) == swept
-    assert "override budget@run is now override run" in capsys.readouterr().err
+    assert (cfg.generator.name, cfg.generator.port) == ("vllm", 8100)
+    warnings = capsys.readouterr().err
+    assert "override budget@run is now override run" in warnings
+    assert "generator=vllm_server is now generator=vllm" in warnings
 
 
 @pytest.mark.parametrize(
     "config",
     [
-        {"mode": {"at_bound": "drop", "ahead": 2, "weights": "newest"}},
-        {"mode.at_bound": "drop", "mode.ahead": 2, "mode.weights": "newest"},
+        {
+            "mode": {"at_bound": "drop", "ahead": 2, "weights": "newest"},
+            "generator": {"name": "vllm_server"},
+        },
+        {
+            "mode.at_bound": "drop",
+            "mode.ahead": 2,
+            "mode.weights": "newest",
+            "generator.name": "vllm_server",
+        },
     ],
 )
 def test_a_recorded_config_is_read_by_both_names(config: dict[str, Any]) -> None:
@@ -102,6 +120,7 @@ def test_a_recorded_config_is_read_by_both_names(config: dict[str, Any]) -> None
     for key in ("mode.at_bound", "mode.when_stale"):
         assert look_up(present, key) == "drop"
     assert look_up(present, "mode.weights") == "latest"
+    assert look_up(present, "generator.name") == "vllm"
 
 
 @pytest.mark.pages

@@ -484,10 +484,10 @@ def test_a_layout_asks_for_its_nodes_and_devices_and_has_them_alone() -> None:
     layout = layout_of("2x8:8+8", launcher)
     assert (launcher.nodes, launcher.gpus_per_node) == (2, 8)
     assert launcher.additional_parameters == {"exclusive": True, "mail-user": "me"}
-    assert overrides_of(layout) == ["generator=vllm_server"]
-    words = ["train", "seed=1", "generator=vllm_server", "output.dir=there"]
+    assert overrides_of(layout) == ["generator=vllm"]
+    words = ["train", "seed=1", "generator=vllm", "output.dir=there"]
     script = script_of(layout, words, launcher)
-    assert script.count("rlhf-lab serve seed=1 output.dir=there generator=vllm_server") == 8
+    assert script.count("rlhf-lab serve seed=1 output.dir=there generator=vllm") == 8
     assert script.count("--nproc-per-node=8") == 1
 
 
@@ -510,7 +510,7 @@ def test_only_slurm_takes_a_layout() -> None:
 
 
 def test_where_servers_are_makes_no_other_run(config_of: MakeConfig) -> None:
-    base = ["generator=vllm_server", "generator.weights_folder=shared"]
+    base = ["generator=vllm", "generator.weights_folder=shared"]
     here, there = (
         content_of(config_of(*base, f"generator.urls=[http://{host}:81]")) for host in "ab"
     )

@@ -80,12 +80,12 @@ def test_a_layout_that_cannot_be_is_refused(text: str, complaint: str) -> None:
 def test_servers_and_trainers_find_each_other() -> None:
     server, trainer = commands(parsed("1x8:7+1"), ["gpu1"], PORTS, ["algo=grpo"], ResourceRequest())
     assert server.text() == (
-        "CUDA_VISIBLE_DEVICES=7 rlhf-lab serve algo=grpo generator=vllm_server generator.port=8100"
+        "CUDA_VISIBLE_DEVICES=7 rlhf-lab serve algo=grpo generator=vllm generator.port=8100"
     )
     assert trainer.text() == (
         "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6 torchrun --nnodes=1 --node-rank=0 --nproc-per-node=7 "
         "--master-addr=gpu1 --master-port=29500 --shutdown-timeout=600 -m rlhf_lab.cli.main train "
-        "algo=grpo generator=vllm_server 'generator.urls=[http://127.0.0.1:8100]' "
+        "algo=grpo generator=vllm 'generator.urls=[http://127.0.0.1:8100]' "
         "generator.connect_seconds=900"
     )
 
@@ -271,7 +271,7 @@ def test_a_bad_override_is_refused_before_anything_is_printed(
     def check(overrides: object, trainers: int, here: bool) -> None:
         raise UserError(f"no such key in {overrides}")
 
-    with pytest.raises(UserError, match=r"algo=grpo.*generator=vllm_server"):
+    with pytest.raises(UserError, match=r"algo=grpo.*generator=vllm"):
         launched(["layout=1x2:1+1", "algo=grpo"], check)
     assert capsys.readouterr().out == ""
 

@@ -52,7 +52,7 @@ def serve(cfg: DictConfig) -> None:
 SERVE = HydraCommand(
     "serve",
     "a vLLM server for runs on any host",
-    "generator=vllm_server generator.port=8100 model=pythia_410m",
+    "generator=vllm generator.port=8100 model=pythia_410m",
     job=serve,
 )
 

@@ -24,7 +24,12 @@ KEYS = {
     "algo.value_most": "algo.value_max",
 }
 GROUPS = {"budget@run": "run", "budget": "run"}
-VALUES = {"mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per_token"}}
+SERVER = {"vllm_server": "vllm"}
+VALUES = {
+    "mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per_token"},
+    "generator": SERVER,
+    "generator.name": SERVER,
+}
 
 
 class Option(NamedTuple):

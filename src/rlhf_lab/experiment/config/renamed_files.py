@@ -91,16 +91,21 @@ def keys_in(file: dict[str, Any], prefix: str) -> list[str]:
 def present_default(entry: Any, where: str) -> Any:
     """An entry of a defaults list."""
     if isinstance(entry, str):
-        return entry.replace("schema/recipe@", "schema/run@")
+        found = entry.replace("schema/recipe@", "schema/run@")
+        return found.replace("schema/vllm_server@", "schema/vllm@")
     if not isinstance(entry, dict):
         return entry
-    return {present_entry(str(name), where): value for name, value in entry.items()}
+    return dict(present_entry(str(name), value, where) for name, value in entry.items())
 
 
-def present_entry(name: str, where: str) -> str:
+def present_entry(name: str, value: Any, where: str) -> tuple[str, Any]:
+    """A group and the choice of an entry."""
     found = ENTRY.fullmatch(name)
     assert found, "every text matches"
-    return warned(name, found[1] + GROUPS.get(found[2], found[2]), where)
+    group, chosen = GROUPS.get(found[2], found[2]), present_value(found[2], value)
+    if chosen != value:
+        warned(f"{found[2]}={value}", f"{group}={chosen}", where)
+    return warned(name, found[1] + group, where), chosen
 
 
 def read_earlier_names() -> None:

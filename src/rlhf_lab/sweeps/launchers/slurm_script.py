@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from omegaconf import DictConfig, open_dict, read_write
 
 from rlhf_lab.experiment.config.layout import Layout, parsed
+from rlhf_lab.rollout.generators.vllm.http import KEY_BYTES, RUN_ID, SERVER_KEY
 from rlhf_lab.sweeps.launchers.slurm import TARGET
 from rlhf_lab.sweeps.launchers.torchrun import (
     HOST_MARK,
     MPS_FOLDER,
     MPS_PIPES,
     PORT_MARK,
-    RUN_ID,
     NodeCommand,
     Ports,
     ResourceRequest,
@@ -40,6 +40,7 @@ GRACE = "-seconds-of-grace"
 START = f"""set -uo pipefail
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export {RUN_ID}="$SLURM_JOB_ID"
+export {SERVER_KEY}="$(od -An -N{KEY_BYTES} -tx1 /dev/urandom | tr -d ' \\n')"
 port=$(({FIRST_PORT} + SLURM_JOB_ID % {JOBS} * {PORTS_OF_JOB}))
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 stopped=false

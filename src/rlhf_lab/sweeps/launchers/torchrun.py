@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import shlex
 import sys
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from rlhf_lab.experiment.config.layout import Layout, Node
 from rlhf_lab.models.devices import FIXED_WORKSPACES, WORKSPACE
+from rlhf_lab.rollout.generators.vllm.http import KEY_BYTES, RUN_ID, SERVER_KEY
 from rlhf_lab.rollout.ports import LOOPBACK
 from rlhf_lab.runs.child import Child, exit_text, last_lines
 from rlhf_lab.runs.signals import listening
@@ -33,8 +35,6 @@ PORT_MARK = "-port-of-the-job"
 SHUTDOWN_SECONDS = 600
 # Servers of a large model take minutes to be ready, and are started together with the trainers.
 CONNECT = "generator.connect_seconds=900"
-# Servers and trainers of one run have one id, by which a trainer knows its own servers.
-RUN_ID = "RLHF_LAB_RUN_ID"
 REWARD_DEVICE = re.compile(r"\+*(?:reward|judge)(?:\.terms\.[^.]+)?\.device=cuda:(\d+)")
 MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_FOLDER = "/tmp/rlhf-lab-mps-"
@@ -131,7 +131,7 @@ class ResourceRequest:
 
 def generator_of(layout: Layout) -> list[str]:
     """The override by which runs of a layout sample, where it has devices for that."""
-    return ["generator=vllm_server"] if layout.generators else []
+    return ["generator=vllm"] if layout.generators else []
 
 
 def run_id_of(*parts: object) -> str:
@@ -186,7 +186,7 @@ def commands(
             name = f"server{node.number}.{place}"
             servers.append(NodeCommand(node.number, name, words, request.environment(devices)))
     urls = ",".join(f"http://{host}:{port}" for host, port in found.values())
-    to_servers = ["generator=vllm_server", f"generator.urls=[{urls}]", CONNECT, *by_nccl]
+    to_servers = ["generator=vllm", f"generator.urls=[{urls}]", CONNECT, *by_nccl]
     own = to_servers if layout.generators else []
     train = ("-m", "rlhf_lab.cli.main", "train", *overrides, *own)
     training = [node for node in nodes if node.trainers]
@@ -236,11 +236,13 @@ def torchrun(node: Node, rank: int, num_nodes: int, first: str, ports: Ports) ->
 
 
 def printed(found: Sequence[NodeCommand], hosts: Sequence[str]) -> str:
-    """The commands under the hosts on which to run them."""
+    """The commands under the hosts on which to run them, with a new key for servers."""
+    has_servers = any(command.name.startswith("server") for command in found)
+    key = [f"export {SERVER_KEY}={secrets.token_hex(KEY_BYTES)}"] if has_servers else []
     lines: list[str] = []
     for number, host in enumerate(hosts):
         if own := [command for command in found if command.node == number]:
-            lines += [f"# on {host}", *(command.text() for command in own), ""]
+            lines += [f"# on {host}", *key, *(command.text() for command in own), ""]
     return "\n".join(lines)
 
 
@@ -266,6 +268,7 @@ def run_here(found: Sequence[NodeCommand], folder: Path, console: Console) -> in
     folder.mkdir(parents=True, exist_ok=True)
     # Servers come first.
     started: dict[str, Child] = {}
+    key = {SERVER_KEY: secrets.token_hex(KEY_BYTES)}
     try:
         with listening():
             for command in found:
@@ -273,7 +276,7 @@ def run_here(found: Sequence[NodeCommand], folder: Path, console: Console) -> in
                 console.print(f"{command.name}: {command.text()}{f' > {log}' if log else ''}")
                 # In a new session, with this environment's executables first.
                 path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-                variables = {"PATH": path, **command.environment}
+                variables = {"PATH": path, **key, **command.environment}
                 started[command.name] = Child(command.words, log, variables)
             *servers, (_, trainer) = started.items()
             while (code := trainer.exit_code) is None:
