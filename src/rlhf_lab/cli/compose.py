@@ -46,6 +46,7 @@ from rlhf_lab.experiment.rules.derived import precision
 from rlhf_lab.models.devices import deterministic
 from rlhf_lab.runs.foreign import no_quiet_end
 from rlhf_lab.runs.renames import present_overrides
+from rlhf_lab.runs.signals import begun
 from rlhf_lab.runs.summaries import after_run, print_next
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.job import content_of
@@ -144,6 +145,7 @@ def checked(cfg: DictConfig, rules: Callable[[Config], Config] = check) -> tuple
         from rlhf_lab.experiment.build.prompt_lengths import require_fit
 
         require_fit(config)
+    begun()
     return config, console
 
 

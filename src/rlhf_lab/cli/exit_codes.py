@@ -11,13 +11,12 @@ from typing import NoReturn
 
 from rlhf_lab.runs.disk import FULL, disk_error, disk_error_text
 from rlhf_lab.runs.secrets import masked
+from rlhf_lab.runs.signals import INTERRUPTED as INTERRUPTED
+from rlhf_lab.runs.signals import REQUEUE as REQUEUE
 from rlhf_lab.types.errors import JobsFailed, StopRequested, UserError
 
-INTERRUPTED = 130
 BAD_INPUT = 2
 FAILED = 1
-# What sysexits.h calls a temporary failure: a scheduler should run the same command again.
-REQUEUE = 75
 
 # Lines of Hydra's errors that do not help the user of a command.
 OF_HYDRA = ("Config search path:", "provider=", "See https://hydra.cc")
