@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from rlhf_lab.runs.disk import FULL, disk_error, disk_error_text
 from rlhf_lab.runs.secrets import masked
-from rlhf_lab.types.errors import JobsFailed, StopRequested, UserError
+from rlhf_lab.types.errors import JobsFailed, RecordChanged, StopRequested, UserError
 
 INTERRUPTED = 130
 BAD_INPUT = 2
@@ -52,8 +52,8 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         text = disk_error_text(fault)
         complain(command, masked(f"{text}; {notes}" if notes else text))
         return FAILED if notes or fault.errno in FULL else BAD_INPUT
-    except JobsFailed as error:
-        complain(command, str(error))
+    except (JobsFailed, RecordChanged) as error:
+        complain(command, message(error))
         return FAILED
     except KeyboardInterrupt as interrupt:
         complain(command, f"interrupted; {str(interrupt) or 'what was written stays readable'}")
