@@ -28,7 +28,7 @@ from rlhf_lab.types.errors import UserError
 FILES = """
 data:stages train:train sft:stages label:stages relabel:stages reward-model:stages stages:stages
 evaluate:evaluate implicit-reward:evaluate pipeline:train sweep:sweep runs:runs watch:watch
-samples:samples chat:export resume:train replay:train fork:train attribute:attribute
+verify:verify samples:samples chat:export resume:train replay:train fork:train attribute:attribute
 timeline:timeline serve:launch launch:launch export:export sync:sync report:analysis plot:analysis
 figures:analysis tables:analysis compare:analysis publication-tables:analysis claims:analysis
 plan:plan cluster:plan explain:explain completion:completion
