@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from rlhf_lab.cli.arguments import refuse_secrets
+from rlhf_lab.cli.arguments import refuse_secrets, without_flag
 from rlhf_lab.cli.command import MULTIRUN, Command
 from rlhf_lab.cli.exit_codes import BAD_INPUT, end_rank, exit_code
 from rlhf_lab.experiment.config.plugins import activate_for
 from rlhf_lab.runs.foreign import see_working_folder
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.runs.provenance import commit, version
+from rlhf_lab.runs.trust import FLAG, trusting
 from rlhf_lab.training.engines.ranks import has_joined
 from rlhf_lab.types.errors import UserError
 
@@ -168,7 +169,11 @@ def run_command(name: str, arguments: list[str]) -> int:
     if "--version" in arguments:
         sys.stdout.write(version_text() + "\n")
         return 0
-    return command.run(arguments)
+    rest, is_trusted = without_flag(arguments, FLAG)
+    if is_trusted and FLAG not in command.usage:
+        raise UserError(f"{FLAG} is no flag of {name}: {command.line}")
+    with trusting(is_trusted):
+        return command.run(rest)
 
 
 if __name__ == "__main__":
