@@ -35,7 +35,7 @@ def reward_model_from(policy: Any, seed: int, head_std: float = 0.0) -> Any:
     std = head_std or 1 / math.sqrt(config.hidden_size + 1)
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForSequenceClassification.from_config(config)
+        model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
         torch.nn.init.normal_(model.score.weight, std=std)
     model.base_model.load_state_dict(policy.base_model.state_dict())
     return settled(model.to(policy.dtype))

@@ -3,6 +3,7 @@ that files name, which are activated before the groups that they add to are look
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -22,6 +23,7 @@ from rlhf_lab.runs.renames import (
     present_value,
     warned,
 )
+from rlhf_lab.runs.trust import require_trust
 
 FORMER_GROUP, GROUP = "budget/", "run/"
 # An entry of a defaults list: `override /budget@run`.
@@ -34,12 +36,15 @@ class FileConfigSource(file_config_source.FileConfigSource):  # type: ignore[mis
 
     def load_config(self, config_path: str) -> ConfigResult:
         """A file, or that of the group's former name."""
+        if os.path.isabs(config_path) or ".." in config_path.split("/"):
+            require_trust(f"the file of options {config_path}")
         result = super().load_config(self._existing(config_path))
         if isinstance(result.config, DictConfig):
             before: Any = OmegaConf.to_container(result.config, resolve=False)
             is_global = result.header.get("package") == "_global_" or "/" not in config_path
             if is_global and (modules := before.get("plugins")):
                 where = f"{self.path}/{config_path}: "
+                require_trust(f"plugins={modules}")
                 activate(listed(modules, f"{where}plugins: {modules}"), where)
             prefix = "" if is_global else f"{config_path.partition('/')[0]}."
             after = present_file(before, prefix, f"{self.path}/{config_path}: ")
