@@ -37,7 +37,10 @@ CPUS_OF_DEVICE, GIGABYTES_OF_DEVICE = 8, 64
 # Seconds for trainers to save their state once a process is lost.
 GRACE_SECONDS = 30
 GRACE = "-seconds-of-grace"
+# The memory of jobs is that of nodes: that of processors or GPUs is what an allocation set, from
+# which the script was submitted, and srun refuses both.
 START = f"""set -uo pipefail
+unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export {RUN_ID}="$SLURM_JOB_ID"
 export {SERVER_KEY}="$(od -An -N{KEY_BYTES} -tx1 /dev/urandom | tr -d ' \\n')"
@@ -210,8 +213,9 @@ def layout_of(text: str, launcher: DictConfig) -> Layout | None:
         )
     with read_write(launcher), open_dict(launcher):
         launcher.nodes = layout.nodes
-        if launcher.gpus_per_node:
-            launcher.gpus_per_node = layout.devices
+        if gpus := launcher.gpus_per_node:
+            kind, colon, _ = str(gpus).rpartition(":")
+            launcher.gpus_per_node = f"{kind}{colon}{layout.devices}" if kind else layout.devices
         launcher.additional_parameters = {"exclusive": True, **launcher.additional_parameters}
     return layout
 
