@@ -41,8 +41,10 @@ def birth(pid: int) -> str | None:
 def children(pid: int) -> list[int]:
     """The processes that all threads of a process have started, and that exist."""
     if sys.platform != "linux":
-        pairs = (line.split() for line in ps("-A", "-o", "ppid=", "-o", "pid=").splitlines())
-        return [int(child) for parent, child in pairs if int(parent) == pid]
+        listed = ps("-A", "-o", "ppid=", "-o", "pid=", "-o", "comm=").splitlines()
+        rows = (line.split(maxsplit=2) for line in listed)
+        found = [(int(row[1]), row[2:]) for row in rows if int(row[0]) == pid]
+        return [child for child, name in found if Path(*name).name != "ps"]
     found: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):  # the process or the thread has ended
