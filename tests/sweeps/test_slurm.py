@@ -19,7 +19,8 @@ from hydra_plugins.hydra_submitit_launcher.config import SlurmQueueConf
 from omegaconf import OmegaConf
 from submitit.core.utils import DelayedSubmission, cloudpickle_dump
 
-from rlhf_lab.runs.child import birth, end_process
+from rlhf_lab.runs.child import end_process
+from rlhf_lab.runs.processes import birth
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.launchers import slurm
 from rlhf_lab.sweeps.launchers.slurm import (
