@@ -184,7 +184,6 @@ def test_auto_is_bfloat16_and_passes_of_so_many_tokens_on_a_gpu() -> None:
         gpu, cpu = options.on("cuda"), options.on("cpu")
         assert (gpu.dtype, gpu.micro_tokens) == (Precision.bfloat16, TOKENS_ON_GPU)
         assert (cpu.dtype, cpu.micro_tokens) == (Precision.float32, 0)
-    assert DeepSpeedOptions(stage=0).on("cuda").dtype is Precision.float32
     named = SingleEngineOptions(dtype=Precision.float32, micro_tokens=7).on("cuda")
     assert (named.dtype, named.micro_tokens) == (Precision.float32, 7)
 

@@ -21,6 +21,7 @@ from rlhf_lab.runs.renames import (
     present_config,
     present_key,
     present_value,
+    require_kept,
     warned,
 )
 from rlhf_lab.runs.trust import require_trust
@@ -67,6 +68,8 @@ def present_file(file: Any, prefix: str, where: str) -> Any:
     the file is composed at, with a dot."""
     if not isinstance(file, dict):
         return file
+    for key in keys_in(file, prefix):
+        require_kept(key, where)
     found: dict[str, Any] = present_config(file, prefix)
     for former, present in zip(keys_in(file, prefix), keys_in(found, prefix), strict=True):
         warned(former, present, where)
