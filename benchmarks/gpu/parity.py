@@ -29,13 +29,13 @@ from rlhf_lab.models.batching import collate, to_device
 from rlhf_lab.models.forward import body, token_rows
 from rlhf_lab.models.heads import value_model_like
 from rlhf_lab.models.numerical_check import is_splittable
-from rlhf_lab.models.options import Precision
 from rlhf_lab.models.right_padded import stores_no_masks
 from rlhf_lab.models.shared_prompts import is_packable
 from rlhf_lab.rollout.generators.decoders import distance
 from rlhf_lab.rollout.generators.lean import lean_decoder
 from rlhf_lab.training.engines.options import EngineOptions, SingleEngineOptions
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
+from rlhf_lab.types.precision import Precision
 from rlhf_lab.types.protocols import Algorithm, Correction
 from rlhf_lab.types.samples import Group
 

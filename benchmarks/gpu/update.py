@@ -24,9 +24,9 @@ from benchmarks.speed.random_rounds import (
 )
 from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.experiment.config.own_parts import classes
-from rlhf_lab.models.options import Precision
 from rlhf_lab.models.weights import num_parameters
 from rlhf_lab.training.engines.options import EngineOptions, FSDPOptions, SingleEngineOptions
+from rlhf_lab.types.precision import Precision
 
 BF16, FP32 = Precision.bfloat16, Precision.float32
 SINGLE, MIXED, FSDP = "single, float32", "single, bfloat16", "fsdp, bfloat16"

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from rlhf_lab.models.options import Precision
 from rlhf_lab.models.reward_model import for_scores, load_reward_model
 from rlhf_lab.rewards.model import CPU, head_outputs, passes, row_scores, scores_of
 from rlhf_lab.types.heartbeat import watched
+from rlhf_lab.types.precision import Precision
 from tests.training.test_reward_model import KINDS, saved
 
 ROWS = [[5, 6, 7], [5, 6, 8], [5, 6, 7, 8, 9], [4]]

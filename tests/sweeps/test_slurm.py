@@ -46,8 +46,9 @@ from rlhf_lab.sweeps.launchers.slurm_jobs import (
     slurm_job,
     wait_for,
 )
-from rlhf_lab.sweeps.launchers.slurm_script import layout_of, overrides_of, script_of
+from rlhf_lab.sweeps.launchers.slurm_script import layout_of, script_of
 from rlhf_lab.sweeps.launchers.slurm_words import gigabytes_of, minutes_of, remedy_of
+from rlhf_lab.sweeps.launchers.torchrun import generator_of
 from rlhf_lab.sweeps.run_job import JobRunner, StopFiles
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
@@ -662,9 +663,9 @@ def test_a_layout_asks_for_its_nodes_and_devices_and_has_them_alone() -> None:
     layout = layout_of("2x8:8+8", launcher)
     assert (launcher.nodes, launcher.gpus_per_node) == (2, 8)
     assert launcher.additional_parameters == {"exclusive": True, "mail-user": "me"}
-    assert overrides_of(layout) == ["generator=vllm"]
+    assert generator_of(layout) == ["generator=vllm"]
     words = ["train", "seed=1", "generator=vllm", "output.dir=there"]
-    script = script_of(layout, words, launcher)
+    script = script_of(layout, words, launcher, 1)
     assert script.count("rlhf-lab serve seed=1 output.dir=there generator=vllm") == 8
     assert script.count("--nproc-per-node=8") == 1
 
@@ -675,9 +676,9 @@ def test_a_layout_without_gpus_has_processes_of_the_cpu() -> None:
     )
     layout = layout_of("1x2:2+0", launcher)
     assert launcher.gpus_per_node is None
-    assert overrides_of(layout) == []
-    assert "CUDA_VISIBLE_DEVICES" not in script_of(layout, ["train", "seed=1"], launcher)
-    assert script_of(None, ["train", "seed=1"], launcher) == ""
+    assert generator_of(layout) == []
+    assert "CUDA_VISIBLE_DEVICES" not in script_of(layout, ["train", "seed=1"], launcher, 1)
+    assert script_of(None, ["train", "seed=1"], launcher, 1) == ""
 
 
 def test_only_slurm_takes_a_layout() -> None:

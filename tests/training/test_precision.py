@@ -20,12 +20,12 @@ from rlhf_lab.training.engines.options import (
     TOKENS_ON_GPU,
     DeepSpeedOptions,
     FSDPOptions,
-    Precision,
     SingleEngineOptions,
 )
 from rlhf_lab.training.engines.parameter_backend import WEIGHT
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.precision import Precision
 from tests.conftest import MakeConfig
 from tests.support.engine_cases import (
     ALGOS,

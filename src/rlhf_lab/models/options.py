@@ -25,21 +25,6 @@ AUTO = "auto"
 ADD_BOS = (AUTO, "true", "false")
 
 
-class Precision(StrEnum):
-    """Of forward and backward passes: auto is bfloat16 on a GPU and float32 on a CPU. The weights
-    that an optimizer changes are float32, and so is the head of a reward model."""
-
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-
-    def on(self, device_type: str) -> Precision:
-        """What it means on a device of this type ("cpu", "cuda")."""
-        if self is not Precision.auto:
-            return self
-        return Precision.float32 if device_type == "cpu" else Precision.bfloat16
-
-
 @dataclass(frozen=True)
 class Lora:
     """Adapters of rank `rank` (0: none): W + alpha / rank * B A, for the named linear modules.

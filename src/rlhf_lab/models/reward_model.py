@@ -20,9 +20,9 @@ from rlhf_lab.models.loading import (
     shape_of,
     tokenizer_key,
 )
-from rlhf_lab.models.options import Precision
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.precision import Precision
 
 OFFSET = "reward_offset"
 

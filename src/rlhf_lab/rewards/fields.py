@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlhf_lab.models.options import Precision
 from rlhf_lab.rewards.limited import OnError
 from rlhf_lab.types import limits
+from rlhf_lab.types.precision import Precision
 
 AUTO = "auto"
 

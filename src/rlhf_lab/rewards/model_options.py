@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from rlhf_lab.models.options import Precision
 from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.precision import Precision
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Group
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
-from rlhf_lab.models.options import Precision
 from rlhf_lab.rewards.fields import AUTO
 from rlhf_lab.tasks.references import reference_form, reference_sample
 from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.precision import Precision
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Group, Sample
 

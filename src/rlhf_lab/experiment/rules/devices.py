@@ -10,7 +10,6 @@ from typing import Any
 from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.experiment.rules.derived import generator_devices, num_devices
 from rlhf_lab.models.devices import CACHE_BYTES, FIXED_WORKSPACES, WORKSPACE, chosen
-from rlhf_lab.models.options import Precision
 from rlhf_lab.rewards.fields import AUTO
 from rlhf_lab.rewards.options import named_parts
 from rlhf_lab.rollout.cluster.options import ClusterOptions
@@ -20,6 +19,7 @@ from rlhf_lab.runs.kernels import require as require_kernels
 from rlhf_lab.runs.provenance import usable_cores
 from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError, refuse_first_of
+from rlhf_lab.types.precision import Precision
 
 
 def check_kernels(config: Config) -> None:

@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from rlhf_lab.models.devices import check_name
-from rlhf_lab.models.options import Precision
 from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types import limits
+from rlhf_lab.types.precision import Precision
 
 if TYPE_CHECKING:
     import torch
