@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.cli.explain import explanation
 from rlhf_lab.experiment.config.groups import conf_folder
-from rlhf_lab.experiment.config.renamed_files import read_earlier_names
+from rlhf_lab.experiment.config.renamed_files import present_file, read_earlier_names
 from rlhf_lab.runs import renames
 from rlhf_lab.runs.identity import recorded_settings
+from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.record import look_up
 from rlhf_lab_analysis.tables.saved import read_saved
 from tests.support.composed import by_hydra
@@ -35,6 +38,7 @@ def unwarned() -> None:
         ("generator=hf,vllm_server", "generator=hf,vllm"),
         ("+generator=vllm_server", "+generator=vllm"),
         ("generator.urls=[http://vllm_server:1]", "generator.urls=[http://vllm_server:1]"),
+        ("engine.stage=0,1,3", "engine.stage=2,2,3"),
         ("run.updates=4", "run.updates=4"),
         ("output.dir=runs/newest", "output.dir=runs/newest"),
         ("--config-dir=budget", "--config-dir=budget"),
@@ -152,3 +156,23 @@ def test_recorded_changed_keys_have_present_names(tmp_path: Path) -> None:
     found = recorded_settings(tmp_path, {"changed": ["run.replay"]})
     assert found.values == {"run.replay_sampling": "recency", "run.updates": 4}
     assert found.changed == {"run.replay_sampling"}
+
+
+@pytest.mark.parametrize("node", ["reward", "judge", "reward.terms.style"])
+@pytest.mark.parametrize("name", renames.REMOVED)
+def test_a_removed_option_is_refused_and_left_out_of_records(
+    tmp_path: Path, node: str, name: str
+) -> None:
+    with pytest.raises(UserError, match=rf"{node}.{name} is no option.*{node}.retries"):
+        renames.present_overrides([f"+{node}.{name}=2"])
+    nested: dict[str, Any] = {"retries": 3, name: 2}
+    for part in reversed(node.split(".")):
+        nested = {part: nested}
+    with pytest.raises(UserError, match=rf"mine.yaml: {node}.{name}"):
+        present_file(nested, "", "mine.yaml: ")
+    (tmp_path / "config.yaml").write_text(json.dumps(nested))
+    found = recorded_settings(tmp_path, {"changed": [f"{node}.{name}"]})
+    assert found.values == {f"{node}.retries": 3}
+    manifest = {"state": "finished", "overrides": [f"{node}.{name}=2", f"{node}.retries=3"]}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert recorded_overrides(tmp_path) == [f"{node}.retries=3"]

@@ -91,6 +91,16 @@ def test_servers_and_trainers_find_each_other() -> None:
     )
 
 
+def test_a_server_has_all_devices_that_share_its_model() -> None:
+    request = ResourceRequest(server_devices=4)
+    *servers, trainer = commands(parsed("2x8:8+8"), ["a", "b"], PORTS, [], request)
+    seen = [server.environment["CUDA_VISIBLE_DEVICES"] for server in servers]
+    assert seen == ["0,1,2,3", "4,5,6,7"]
+    assert "generator.urls=[http://b:8100,http://b:8101]" in trainer.words
+    with pytest.raises(UserError, match=r"= 4 devices of a server, but node 0 .* has 6"):
+        commands(parsed("1x8:2+6"), ["a"], PORTS, [], request)
+
+
 @pytest.mark.parametrize(
     ("layout", "word", "seen"),
     [
@@ -268,8 +278,8 @@ def test_a_bad_override_is_refused_before_anything_is_printed(
     def check(overrides: object, trainers: int, here: bool) -> None:
         raise UserError(f"no such key in {overrides}")
 
-    with pytest.raises(UserError, match=r"algo=none.*generator=vllm"):
-        launched(["layout=1x2:1+1", "algo=none"], check)
+    with pytest.raises(UserError, match=r"algo=grpo.*generator=vllm"):
+        launched(["layout=1x2:1+1", "algo=grpo"], check)
     assert capsys.readouterr().out == ""
 
 

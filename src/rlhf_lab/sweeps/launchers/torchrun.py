@@ -64,7 +64,7 @@ def lead_of(layout: Layout, hosts: Sequence[str]) -> str:
 
 
 def reached(
-    layout: Layout, hosts: Sequence[str], ports: Ports
+    layout: Layout, hosts: Sequence[str], ports: Ports, server_devices: int
 ) -> dict[tuple[int, int], tuple[str, str]]:
     """Host and port at which rank 0 reaches each server, by its node and place on it. Servers of
     rank 0's own node are at the loopback interface: they share its memory, and no other job can
@@ -76,7 +76,7 @@ def reached(
             ports.text(ports.servers + place),
         )
         for node in layout.placed()
-        for place in range(len(node.generators))
+        for place in range(len(node.servers(server_devices)))
     }
 
 
@@ -105,9 +105,11 @@ def nccl_place(chosen: Set[str], lead: str, ports: Ports) -> list[str]:
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """is_cpu: assign no devices. has_mps: CUDA's MPS daemon on every node, so that processes share
-    a device's time. run_id: for processes that do not inherit one, "" for those of a Slurm job."""
+    """server_devices: of each server, which share its copies of the policy. is_cpu: assign no
+    devices. has_mps: CUDA's MPS daemon on every node, so that processes share a device's time.
+    run_id: for processes that do not inherit one, "" for those of a Slurm job."""
 
+    server_devices: int = 1
     is_cpu: bool = False
     has_mps: bool = False
     run_id: str = ""
@@ -125,6 +127,11 @@ class ResourceRequest:
     def mps(self) -> dict[str, str]:
         """Where a node's processes meet its MPS daemon: another folder for each run."""
         return {MPS_PIPES: MPS_FOLDER + self.run_id} if self.has_mps and self.run_id else {}
+
+
+def generator_of(layout: Layout) -> list[str]:
+    """The override by which runs of a layout sample, where it has devices for that."""
+    return ["generator=vllm"] if layout.generators else []
 
 
 def run_id_of(*parts: object) -> str:
@@ -165,19 +172,19 @@ def commands(
 ) -> list[NodeCommand]:
     """All commands, servers before trainers. hosts: one name for each node of the layout."""
     nodes = layout.placed()
-    shared = [*overrides, *(["generator=vllm"] if layout.generators else [])]
-    found = reached(layout, hosts, ports)
+    shared = [*overrides, *generator_of(layout)]
+    found = reached(layout, hosts, ports, request.server_devices)
     by_nccl = nccl(found, overrides, lead_of(layout, hosts), ports)
     sync = [word for word in by_nccl if word == BY_NCCL]
     servers = []
     for node in nodes:
-        for place, device in enumerate(node.generators):
+        for place, devices in enumerate(node.servers(request.server_devices)):
             host, port = found[node.number, place]
             # On the loopback interface, if it is reached there.
             where = [] if host == LOOPBACK else ["generator.host=0.0.0.0"]
             words = ("rlhf-lab", "serve", *shared, *sync, f"generator.port={port}", *where)
             name = f"server{node.number}.{place}"
-            servers.append(NodeCommand(node.number, name, words, request.environment([device])))
+            servers.append(NodeCommand(node.number, name, words, request.environment(devices)))
     urls = ",".join(f"http://{host}:{port}" for host, port in found.values())
     to_servers = ["generator=vllm", f"generator.urls=[{urls}]", CONNECT, *by_nccl]
     own = to_servers if layout.generators else []

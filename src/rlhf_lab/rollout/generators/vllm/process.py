@@ -27,7 +27,7 @@ def require_head_size(folder: str) -> None:
     from transformers import AutoConfig
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    config = AutoConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     width, heads = config.hidden_size, config.num_attention_heads
     size = getattr(config, "head_dim", None) or width // heads
     sizes = CPUAttentionBackend.get_supported_head_sizes()
