@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from rlhf_lab.cli.exit_codes import message
-from rlhf_lab.cli.main import main
+from rlhf_lab.cli import main
 from rlhf_lab.experiment.artifacts.prepare import Artifacts
 from rlhf_lab.experiment.config.groups import CLASSES
 from rlhf_lab.experiment.config.registry import group_options
@@ -270,7 +270,7 @@ def command_line(words: list[str], folder: Path) -> NoReturn:
     sys.argv = ["rlhf-lab", *words]
     with (folder / ERRORS).open("w") as errors:
         os.dup2(errors.fileno(), sys.stderr.fileno())
-        code = main()
+        code = main.command_line()
         sys.stderr.flush()
     sys.exit(code)
 
