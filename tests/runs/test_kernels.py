@@ -105,6 +105,7 @@ def test_flags_are_those_that_libraries_have_kernels_for(tmp_path: Path) -> None
 def test_labels_tell_kernels_apart() -> None:
     facts = {"capability": "AVX512", "libraries": ["2024.2"], "flags": ["avx2"], "environment": {}}
     assert label(facts) == "AVX512 (2024.2)"
+    assert label(facts | {"processor": "Apple M1"}) == "AVX512 Apple M1 (2024.2)"
     assert label(facts | {"flags": ["amx_tile"]}) == "AVX512 AMX (2024.2)"
     assert label(facts | {"environment": {"MKL_CBWR": "AVX2"}}) == "AVX512 MKL_CBWR=AVX2 (2024.2)"
     # What the processor has beyond them does not matter to portable kernels.

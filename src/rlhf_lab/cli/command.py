@@ -149,9 +149,11 @@ class HydraCommand(Command):
         with screen().phase("loading Hydra"):
             from rlhf_lab.cli.compose import compose
 
+        run = None
         if self.of_run is not None:
-            arguments = self.of_run(self.run_folder(arguments), arguments[1:])
-        compose(self.job, arguments, self.job_command or self.name)
+            run = self.run_folder(arguments)
+            arguments = self.of_run(run, arguments[1:])
+        compose(self.job, arguments, self.job_command or self.name, run)
         return 0
 
 

@@ -47,6 +47,7 @@ from rlhf_lab.runs.renames import present_overrides
 from rlhf_lab.runs.signals import begun
 from rlhf_lab.runs.summaries import after_run, print_next
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trust import composing
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.launchers import slurm
 from rlhf_lab.sweeps.override_text import PRIMARY, primary_config
@@ -59,12 +60,13 @@ Job = Callable[[DictConfig], None]
 REPLAYED = ("max_staleness", "when_stale", "extra_rounds")
 
 
-def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
+def compose(job: Job, overrides: Sequence[str], command: str = "", run: Path | None = None) -> None:
     """Let Hydra compose the config of these overrides and run the job on it, or a sweep of jobs.
 
-    command: what sweeps start for each of their jobs; "" for jobs that cannot be swept.
+    command: what sweeps start for each of their jobs; "" for jobs that cannot be swept. run: whose
+    overrides these are; None for the user's alone.
     """
-    with ExitStack() as reading:
+    with composing(run), ExitStack() as reading:
         if not MULTIRUN & set(overrides):  # a sweep has a display of all of its jobs
             reading.enter_context(screen().phase("reading the config"))
         prepare_hydra(overrides)

@@ -15,7 +15,13 @@ from rlhf_lab.runs.foreign import ForeignFailure, described, ending, own_frames
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import INTERRUPTED as INTERRUPTED
 from rlhf_lab.runs.signals import REQUEUE as REQUEUE
-from rlhf_lab.types.errors import RUN_FAILED, JobsFailed, StopRequested, UserError
+from rlhf_lab.types.errors import (
+    RUN_FAILED,
+    JobsFailed,
+    RecordChanged,
+    StopRequested,
+    UserError,
+)
 
 BAD_INPUT = 2
 FAILED = 1
@@ -47,8 +53,8 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
     except StopRequested as stop:
         complain(command, f"stopped by a signal; {str(stop) or 'the same command goes on'}")
         return REQUEUE
-    except JobsFailed as error:
-        complain(command, str(error))
+    except (JobsFailed, RecordChanged) as error:
+        complain(command, message(error))
         return FAILED
     except (Exception, SystemExit) as error:
         fault = disk_error(error)

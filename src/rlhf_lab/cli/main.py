@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from rlhf_lab.cli.arguments import refuse_secrets
+from rlhf_lab.cli.arguments import refuse_secrets, without_flag
 from rlhf_lab.cli.command import MULTIRUN, Command, HydraCommand
 from rlhf_lab.cli.exit_codes import BAD_INPUT, FAILED, complain, end_rank, exit_code
 from rlhf_lab.cli.parent import Report, in_child, start_again
@@ -20,6 +20,7 @@ from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.runs.output import CLOSED, lost, protect_output
 from rlhf_lab.runs.provenance import commit, version
 from rlhf_lab.runs.signals import listening
+from rlhf_lab.runs.trust import FLAG, trusting
 from rlhf_lab.training.engines.ranks import has_joined
 from rlhf_lab.types.errors import UserError
 
@@ -28,7 +29,7 @@ from rlhf_lab.types.errors import UserError
 FILES = """
 data:stages train:train sft:stages label:stages relabel:stages reward-model:stages stages:stages
 evaluate:evaluate implicit-reward:evaluate pipeline:train sweep:sweep runs:runs watch:watch
-samples:samples chat:export resume:train replay:train fork:train attribute:attribute
+verify:verify samples:samples chat:export resume:train replay:train fork:train attribute:attribute
 timeline:timeline serve:launch launch:launch export:export sync:sync report:analysis plot:analysis
 figures:analysis tables:analysis compare:analysis publication-tables:analysis claims:analysis
 plan:plan cluster:plan explain:explain completion:completion
@@ -195,7 +196,11 @@ def run_command(name: str, arguments: list[str]) -> int:
     if "--version" in arguments:
         sys.stdout.write(version_text() + "\n")
         return 0
-    return command.run(arguments)
+    rest, is_trusted = without_flag(arguments, FLAG)
+    if is_trusted and FLAG not in command.usage:
+        raise UserError(f"{FLAG} is no flag of {name}: {command.line}")
+    with trusting(is_trusted):
+        return command.run(rest)
 
 
 if __name__ == "__main__":

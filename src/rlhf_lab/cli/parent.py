@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
-from rlhf_lab.runs.child import die_with
+from rlhf_lab.runs.processes import die_with
 from rlhf_lab.runs.signals import PASSED_ON, SIGNALS, heeded, listening, say
 
 FAILED = 1

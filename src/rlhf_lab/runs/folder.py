@@ -30,6 +30,8 @@ TIMELINE = "timeline.jsonl"
 VALIDATION = "validation.jsonl"
 ROLLOUTS = "rollouts.jsonl"
 POLICY = "policy"
+# What rows are appended to while a run trains.
+GROWING = (METRICS, SCHEDULE, TIMELINE, ROLLOUTS)
 
 
 def manifest_path(folder: Path) -> Path:

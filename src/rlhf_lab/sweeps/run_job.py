@@ -28,9 +28,10 @@ from rlhf_lab.experiment.config.plugins import activate
 from rlhf_lab.experiment.config.schema import register
 from rlhf_lab.experiment.config.typed import typed
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.child import birth, end_process, exit_text, when_ended
+from rlhf_lab.runs.child import end_process, exit_text, when_ended
 from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.manifest import error_of
+from rlhf_lab.runs.processes import birth
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.signals import INTERRUPTS, SIGNALS, Interrupts, begun, heeded
 from rlhf_lab.sweeps.job import Job, content_of, last_line, state_of

@@ -20,6 +20,10 @@ class JobsFailed(Exception):
     """Some jobs of a sweep failed, or their stages did; the others are done."""
 
 
+class RecordChanged(Exception):
+    """A file that a run writes was changed by another process meanwhile: the run has failed."""
+
+
 def refuse_first_of(refusals: Iterable[tuple[bool, str]], what: str) -> None:
     """Raise UserError for the first case that applies: `what`, and its reason with the remedy."""
     for is_refused, why in refusals:

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.experiment.config.groups import CLASSES, class_of
+from rlhf_lab.runs.trust import require_trusted_values
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
@@ -54,7 +55,8 @@ def require_own_name(part: type, name: str, key: str) -> None:
 
 
 def typed(cfg: DictConfig) -> Config:
-    """The checked config of a composed one."""
+    """The checked config of a composed one. Raises UserError too where another author's run names
+    code in it."""
     refuse_keys("", cfg, Config)
     nodes = {}
     for name in (f.name for f in dataclasses.fields(Config)):
@@ -69,7 +71,9 @@ def typed(cfg: DictConfig) -> Config:
     # What the user leaves to the algorithm is settled here, so that a run records what it did.
     oversample = nodes["run"].oversample or nodes["algo"].needs.oversample
     nodes["run"] = dataclasses.replace(nodes["run"], oversample=oversample)
-    return Config(**nodes)
+    config = Config(**nodes)
+    require_trusted_values(config)
+    return config
 
 
 def refuse_extra(prefix: str, node: Any, part: Any) -> None:
