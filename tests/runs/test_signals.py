@@ -23,7 +23,7 @@ def test_a_request_is_raised_once_and_each_further_ctrl_c_again() -> None:
 
 @pytest.mark.parametrize("first", [signal.SIGINT, PASSED_ON])
 def test_ctrl_c_of_the_terminal_and_of_the_parent_are_one(first: int) -> None:
-    stop, second = SignalHandler(), {signal.SIGINT: PASSED_ON, PASSED_ON: signal.SIGINT}[first]
+    stop, second = SignalHandler(), PASSED_ON if first == signal.SIGINT else signal.SIGINT
     with stop.deferred():
         stop(first, None)
         stop(second, None)
