@@ -24,8 +24,9 @@ TRAINER = tuple(
     f"seconds/{phase}"
     for phase in ("take", "reference", "update", "probe", "sync", "track", "save", "checkpoint")
 )
-# Parts of the wall-clock of a trainer that generates by itself.
+# What `other` is the rest of, where the trainer generates by itself and where it waits.
 ALONE = ("seconds/train", "seconds/generate", "seconds/score", "seconds/other")
+WAITING = ("seconds/train", "seconds/wait", "seconds/other")
 SLACK = 1e-6
 
 
@@ -89,10 +90,8 @@ def outside_bounds(row: Mapping[str, Any]) -> Iterator[str]:
 
 def overlong_phases(row: Mapping[str, Any]) -> Iterator[str]:
     """Phases that together take longer than the wall-clock, so that one is counted twice."""
-    parts = [TRAINER]
-    if row.get("seconds/take") and not row.get("seconds/wait"):
-        parts.append(ALONE)
-    for names in parts:
+    is_alone = row.get("seconds/take") and not row.get("seconds/wait")
+    for names in (TRAINER, ALONE if is_alone else WAITING):
         if not all(isinstance(row.get(one), int | float) for one in (*names, "seconds/wall")):
             continue
         total, wall = sum(row[name] for name in names), row["seconds/wall"]
