@@ -37,12 +37,15 @@ def changed_files(folder: Path, manifest: Mapping[str, Any], with_large: bool = 
         found.append(f"{folder / MANIFEST}: a value was changed after the run wrote it")
     for name in manifest.get("records", {}):
         if with_large or not name.startswith(LARGE):
-            found += changes_of(folder / name, manifest["records"][name])
+            found += changes_of(folder, name, manifest)
     return found
 
 
-def changes_of(path: Path, wrote: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a file, in a line, if it is not what the run wrote. wrote: its record."""
+def changes_of(folder: Path, name: str, manifest: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a file of a run, in a line, if it is not what the run wrote."""
+    path, wrote = folder / name, manifest.get("records", {}).get(name)
+    if wrote is None:
+        return []
     try:
         there = extent_of(path)
     except OSError as error:
@@ -60,11 +63,9 @@ def changes_of(path: Path, wrote: Mapping[str, Any]) -> list[str]:
 
 
 def require_recorded(run: Path, path: Path) -> None:
-    """Raise Unreadable if a file of weights is not the one that its run recorded."""
-    records = read_manifest(run / MANIFEST).get("records", {})
-    wrote = records.get(str(path.relative_to(run)))
-    if wrote is not None and changes_of(path, wrote):
-        raise Unreadable(path, "it is not the file that the run wrote")
+    """Raise Unreadable if a file is not the one that its run recorded."""
+    if changes_of(run, str(path.relative_to(run)), read_manifest(run / MANIFEST)):
+        raise Unreadable(path, "it is not the file that the run wrote: restore it from a copy")
 
 
 def contradictions(rows: Sequence[Mapping[str, Any]], path: Path) -> list[str]:

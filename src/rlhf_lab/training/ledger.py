@@ -139,10 +139,10 @@ class Ledger:
         self._seconds = defaultdict(float, state["seconds"])
         self._counts = Counter(state["counts"])
         self._take_before = take = self._seconds["take"]
-        # Earlier versions saved neither, and a run kept its mode.
-        alone = 0.0 if self._num_background else self._seconds["generate"] + self._seconds["score"]
+        # Earlier versions saved neither: `take` is little more than one of them.
+        waited, alone = (take, 0.0) if self._num_background else (0.0, take)
+        self._wait_before = state.get("wait", waited)
         self._in_caller_before = state.get("in_caller", alone)
-        self._wait_before = state.get("wait", take if self._num_background else 0.0)
         self.lost = state["lost"] + max(0.0, wall - state["wall"])
         self._started = self._clock() - max(wall, state["wall"])
 
