@@ -46,6 +46,7 @@ class KernelFacts(TypedDict, total=False):
 
 class Host(TypedDict, total=False):
     name: str
+    user: str
     platform: str
     cpu: str
     kernels: KernelFacts

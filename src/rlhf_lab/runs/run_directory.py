@@ -20,6 +20,7 @@ from rlhf_lab.runs.folder import CONFIG, MANIFEST, make_folder, now
 from rlhf_lab.runs.identity import NOT_RESUMED, Settings, flat, listed, recorded_settings
 from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.manifest import kernels_in, precision_in, read_manifest, sealed, state_in
+from rlhf_lab.runs.output import lost
 from rlhf_lab.runs.provenance import process, provenance
 from rlhf_lab.runs.reading import Unreadable, read_json
 from rlhf_lab.runs.row_digests import Extent, extent_of
@@ -133,8 +134,10 @@ class RunDirectory:
         return self._manifest
 
     def finish(self, state: End, **facts: Any) -> None:
-        """Record how and when the run ended, in one step; facts may hold `error`."""
-        self.update(state=state, ended=now(), **facts)
+        """Record how and when the run ended, in one step, and whether it printed to its end; facts
+        may hold `error`."""
+        silent = {"output_lost": lost()} if lost() else {}
+        self.update(state=state, ended=now(), **silent, **facts)
 
     def update(self, **facts: Any) -> None:
         self._manifest |= facts

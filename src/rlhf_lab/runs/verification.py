@@ -81,8 +81,9 @@ def outside_bounds(row: Mapping[str, Any]) -> Iterator[str]:
     """Numbers that are not between NAME_low and NAME_high."""
     for key in row:
         name = key.removesuffix("_low")
-        numbers = [row.get(one) for one in (key, name, f"{name}_high")]
-        if name == key or not all(isinstance(one, int | float) for one in numbers):
+        found = [row.get(one) for one in (key, name, f"{name}_high")]
+        numbers = [one for one in found if isinstance(one, int | float)]
+        if name == key or len(numbers) < len(found):
             continue
         low, value, high = numbers
         if not low - SLACK <= value <= high + SLACK:

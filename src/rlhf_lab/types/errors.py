@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+# Begins the note of an error that ended a run: where its traceback is, and how to resume the run.
+RUN_FAILED = "the run has failed"
+
 
 class UserError(ValueError):
     """An error that the user can correct. The message names the key, the value and the remedy."""
 
 
 class StopRequested(BaseException):
-    """The run was asked to stop (SIGTERM, SIGUSR1). Not an error, like KeyboardInterrupt."""
+    """The run was asked to stop (SIGTERM, SIGHUP, SIGUSR1): no error, like KeyboardInterrupt."""
 
 
 class JobsFailed(Exception):

@@ -30,8 +30,8 @@ from rlhf_lab.models.weights import meta_model, weights_digest, with_parameters
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.disk import disk_error, files_in
-from rlhf_lab.runs.folder import MANIFEST
+from rlhf_lab.runs.disk import atomic_write, files_in
+from rlhf_lab.runs.folder import FAILURE, MANIFEST
 from rlhf_lab.runs.manifest import precision_in
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
 from rlhf_lab.runs.run_directory import End, RunDirectory, run_lock
@@ -40,7 +40,7 @@ from rlhf_lab.runs.signals import SignalHandler, listening
 from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.training.checkpoint_files import saved_checkpoints, state_bytes
 from rlhf_lab.types.data import Weights
-from rlhf_lab.types.errors import RecordChanged, StopRequested, UserError
+from rlhf_lab.types.errors import RUN_FAILED, StopRequested, UserError
 
 Record = Mapping[str, Any]
 
@@ -57,7 +57,8 @@ def report_states(config: Config, folder: Path, console: Console) -> dict[str, A
 
 
 def end_early(record: RunDirectory, error: BaseException) -> None:
-    """Record how a run ended. If the disk is what failed, the error itself must still be seen."""
+    """Record how a run ended, and the traceback of a failure. If the disk or the folder is what
+    failed, the error itself must still be seen."""
     ends: dict[type[BaseException], End] = {
         KeyboardInterrupt: "interrupted",
         StopRequested: "stopped",
@@ -65,6 +66,8 @@ def end_early(record: RunDirectory, error: BaseException) -> None:
     state = ends.get(type(error), "failed")
     facts = {"error": masked(traceback.format_exc())} if state == "failed" else {}
     try:
+        if facts:
+            atomic_write(record.folder / FAILURE, facts["error"])
         record.finish(state, **facts)
     except OSError as second:
         error.add_note(f"{record.folder / MANIFEST} could not be updated either: {second}")
@@ -73,9 +76,11 @@ def end_early(record: RunDirectory, error: BaseException) -> None:
 def with_hint(error: BaseException, stop: SignalHandler, folder: Path) -> BaseException:
     """The exception that ends a run's command. Of a run that was stopped: KeyboardInterrupt at
     Ctrl-C, else StopRequested, whose text names the checkpoint and how to resume the run."""
-    if disk_error(error) or isinstance(error, RecordChanged):
-        error.add_note(f"the run has failed, {resume_hint(folder)}")
     if not isinstance(error, KeyboardInterrupt | StopRequested):
+        if not isinstance(error, UserError):
+            error.add_note(
+                f"{RUN_FAILED}, {resume_hint(folder)}; its traceback: {folder / FAILURE}"
+            )
         return error
     kind = KeyboardInterrupt if stop.is_interrupt else type(error)
     return kind(resume_hint(folder))
@@ -125,8 +130,8 @@ def train(
 ) -> Path:
     """One run: its folder holds the manifest, the config, metrics, weights and evaluation.
 
-    Raises StopRequested on SIGTERM or SIGUSR1, and KeyboardInterrupt on SIGINT, once a checkpoint
-    is saved. A run that came to its pause (checkpoint.pause_round) is left for
+    Raises StopRequested on SIGTERM, SIGHUP or SIGUSR1, and KeyboardInterrupt on SIGINT, once a
+    checkpoint is saved. A run that came to its pause (checkpoint.pause_round) is left for
     `output.resume=true`. may_make: whether artifacts that the run was made from before, and that
     are gone, are made again.
     """
@@ -171,6 +176,7 @@ def train_in(
                 if ending is error:
                     raise
                 raise ending from error
+        (folder / FAILURE).unlink(missing_ok=True)  # of before it was resumed
         record.finish(state, peak_memory_bytes=peak_memory_bytes())
     return folder
 
