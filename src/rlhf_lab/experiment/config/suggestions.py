@@ -17,6 +17,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from rlhf_lab.experiment.config import keys, schema
 from rlhf_lab.experiment.config.config import NODES
 from rlhf_lab.experiment.config.other_names import answer_to, option_for
+from rlhf_lab.experiment.config.own_files import CHOSEN_IN
 from rlhf_lab.experiment.config.registry import group_options
 from rlhf_lab.types.errors import UserError
 
@@ -25,6 +26,7 @@ MOST_NAMES = 4
 MARGIN = 0.1
 NO_KEY = re.compile(r"Could not override '([^']+)'|'?([\w@./]+)'? does not exist")
 NO_NAME = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?|true|false|null", re.IGNORECASE)
+IN_FILE = re.compile(r"In '(?!config')[^']+': ")
 BAD_VALUE = re.compile(r"Error merging override (.+)")
 
 
@@ -140,7 +142,15 @@ def require_overlays(runtime: Any, loader: Any) -> None:
 
 
 def explained(error: BaseException) -> str | None:
-    """An error of Hydra about overrides in one line with a remedy; None for any other."""
+    """An error of Hydra about overrides, or in the file that it names, in one line with a remedy;
+    None for any other."""
+    place = IN_FILE.match(str(error))
+    known = explained_reason(error)
+    return f"{place[0]}{known}" if place and known else known
+
+
+def explained_reason(error: BaseException) -> str | None:
+    """The same without the file."""
     if isinstance(error, OverrideParseException):
         return parse_error(error.override)
     if isinstance(error, MissingConfigException):
@@ -182,7 +192,9 @@ def missing_file(error: MissingConfigException) -> str:
     if path.startswith(f"{schema.GROUP}/"):
         group, _, name = path.partition("/")
     if group and error.options:
-        return no_option(group, name, error.options)
+        place = CHOSEN_IN.get((group, name))
+        refusal = no_option(group, name, error.options)
+        return f"{place}: defaults: {refusal}" if place else refusal
     paths = dict.fromkeys(re.findall(r"path=file://(\S+)", str(error)))
     folders = [Path(text, group) for text in paths]
     found = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
