@@ -27,6 +27,13 @@ MARGIN = 0.1
 NO_KEY = re.compile(r"Could not override '([^']+)'|'?([\w@./]+)'? does not exist")
 NO_NAME = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?|true|false|null", re.IGNORECASE)
 IN_FILE = re.compile(r"In '(?!config')[^']+': ")
+# What takes the place of Hydra's keys for folders.
+OWN_FOLDERS = {
+    "hydra.run.dir": "pass output.dir=FOLDER for the run's folder, or output.root=FOLDER above it",
+    "hydra.sweep.subdir": "jobs are named after their values; pass output.dir=FOLDER with ${KEY}",
+    "hydra.output_subdir": "the run's folder has its config.yaml; pass output.dir=FOLDER",
+    "hydra.job.chdir": "a run stays in the folder that it was started in; pass output.dir=FOLDER",
+}
 BAD_VALUE = re.compile(r"Error merging override (.+)")
 
 
@@ -94,6 +101,13 @@ def no_flags(complaint: str) -> str:
     if known := [f"{name}: {answer}" for name in names if (answer := answer_to(name))]:
         return f"--{'; '.join(known)} Write key=value, without dashes"
     return f"{complaint}: write key=value, group=option, or one of the flags of --help"
+
+
+def require_own_folders(overrides: Sequence[str]) -> None:
+    """Refuse keys of Hydra for folders that runs and sweeps do not have."""
+    for text in overrides:
+        if answer := OWN_FOLDERS.get(text.lstrip("+").partition("=")[0]):
+            raise UserError(f"{text} has no effect here: {answer}")
 
 
 def no_option(group: str, name: str, options: Iterable[str]) -> str:
