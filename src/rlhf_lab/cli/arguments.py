@@ -17,7 +17,7 @@ from rlhf_lab.experiment.config.plugins import require_plugins
 from rlhf_lab.runs.folder import CONFIG, MANIFEST, manifest_path
 from rlhf_lab.runs.manifest import Replayed, Started, read_manifest
 from rlhf_lab.runs.reading import checked, read_yaml
-from rlhf_lab.runs.renames import present_options, present_override
+from rlhf_lab.runs.renames import is_removed, present_options, present_override
 from rlhf_lab.runs.secrets import masked, secret_in
 from rlhf_lab.runs.trust import require_trust
 from rlhf_lab.sweeps.options import sweeps_folder
@@ -135,7 +135,8 @@ def recorded_overrides(folder: Path) -> list[str]:
     path = manifest_path(folder)
     manifest = read_manifest(path)
     require_plugins(folder, manifest.get("plugins", []))
-    texts = list(map(present_override, checked(manifest, Started, path)["overrides"]))
+    recorded = checked(manifest, Started, path)["overrides"]
+    texts = [present_override(text) for text in recorded if not is_removed(text.partition("=")[0])]
     config = recorded_config(folder)
     found = present_options(texts, lambda group, key: key in (config.get(group) or {}))
     for text in found:

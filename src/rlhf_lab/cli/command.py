@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from rlhf_lab.cli.arguments import enter_start_folder, is_option, without_flag
 from rlhf_lab.experiment.artifacts.products import MAKE_STAGES
 from rlhf_lab.experiment.config.registry import group_options
+from rlhf_lab.runs.signals import begun
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -110,6 +111,7 @@ class OptionsCommand(Command):
         # Commands of analysis declare their options where pandas and scipy are imported.
         with screen().phase(f"loading {self.name}"):
             options = self.parser().parse_intermixed_args(arguments)
+        begun()
         return self.action(options, console or Console(quiet=False))
 
 

@@ -49,8 +49,8 @@ from rlhf_lab.experiment.rules.checks import (
 )
 from rlhf_lab.experiment.rules.derived import precision
 from rlhf_lab.models.devices import deterministic
-from rlhf_lab.runs.foreign import no_quiet_end
 from rlhf_lab.runs.renames import present_overrides
+from rlhf_lab.runs.signals import begun
 from rlhf_lab.runs.summaries import after_run, print_next
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trust import composing
@@ -114,7 +114,7 @@ def run_job(job: Job, command: str) -> None:
         try:
             loader = GlobalHydra.instance().config_loader()
             require_overlays(HydraConfig.get().runtime, loader)
-            with no_quiet_end(), deterministic(bool(cfg.get("deterministic"))):
+            with deterministic(bool(cfg.get("deterministic"))):
                 job(cfg)
         except refusals() as error:
             if HydraConfig.get().mode is not RunMode.RUN:
@@ -183,6 +183,7 @@ def checked(cfg: DictConfig, rules: Callable[[Config], Config] = check) -> tuple
         from rlhf_lab.experiment.build.prompt_lengths import require_fit
 
         require_fit(config)
+    begun()
     return config, console
 
 

@@ -23,6 +23,7 @@ from rlhf_lab.runs.renames import (
     present_config,
     present_key,
     present_value,
+    require_kept,
     warned,
 )
 from rlhf_lab.runs.trust import require_trust
@@ -72,6 +73,8 @@ def present_file(file: Any, prefix: str, where: str) -> Any:
     the file is composed at, with a dot."""
     if not isinstance(file, dict):
         return file
+    for key in keys_in(file, prefix):
+        require_kept(key, where)
     found: dict[str, Any] = present_config(file, prefix)
     for former, present in zip(keys_in(file, prefix), keys_in(found, prefix), strict=True):
         warned(former, present, where)
@@ -101,16 +104,21 @@ def keys_in(file: dict[str, Any], prefix: str) -> list[str]:
 def present_default(entry: Any, where: str) -> Any:
     """An entry of a defaults list."""
     if isinstance(entry, str):
-        return entry.replace("schema/recipe@", "schema/run@")
+        found = entry.replace("schema/recipe@", "schema/run@")
+        return found.replace("schema/vllm_server@", "schema/vllm@")
     if not isinstance(entry, dict):
         return entry
-    return {present_entry(str(name), where): value for name, value in entry.items()}
+    return dict(present_entry(str(name), value, where) for name, value in entry.items())
 
 
-def present_entry(name: str, where: str) -> str:
+def present_entry(name: str, value: Any, where: str) -> tuple[str, Any]:
+    """A group and the choice of an entry."""
     found = ENTRY.fullmatch(name)
     assert found, "every text matches"
-    return warned(name, found[1] + GROUPS.get(found[2], found[2]), where)
+    group, chosen = GROUPS.get(found[2], found[2]), present_value(found[2], value)
+    if chosen != value:
+        warned(f"{found[2]}={value}", f"{group}={chosen}", where)
+    return warned(name, found[1] + group, where), chosen
 
 
 def read_earlier_names() -> None:

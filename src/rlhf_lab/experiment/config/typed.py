@@ -13,9 +13,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.config.groups import CLASSES, class_of
 from rlhf_lab.runs.trust import require_trusted_values
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+
+PLAIN = re.compile(r"\w[\w.+-]*")
 
 
 def live(node: Any, key: str) -> Any:
@@ -32,6 +35,7 @@ def live(node: Any, key: str) -> Any:
     if part is None:
         return node
     limits.check(node, part, key)
+    require_own_name(part, getattr(node, "name", ""), key)
     names = [column.name for column in dataclasses.fields(node)]
     values = {name: live(getattr(node, name), f"{key}.{name}") for name in names}
     group = getattr(part, "_key", "")
@@ -41,6 +45,19 @@ def live(node: Any, key: str) -> Any:
         if not group or key == group:
             raise
         raise UserError(re.sub(rf"\b{group}\.(?=\w)", f"{key}.", str(error))) from error
+
+
+def require_own_name(part: type, name: str, key: str) -> None:
+    """Refuse a name, set in a file, that is no plain word, or is that of another option."""
+    group = getattr(part, "_key", "")
+    if name and not PLAIN.fullmatch(name):
+        raise UserError(f"{key}.name={name}: a name is of letters, digits and ._+-")
+    known = CLASSES.get(group, {})
+    if name in known and class_of(known[name]) is not part:
+        raise UserError(
+            f"{key}.name={name} with the settings of another option ({part.__name__}): choose "
+            f"{group}={name}, or leave {key}.name out"
+        )
 
 
 def typed(cfg: DictConfig) -> Config:
