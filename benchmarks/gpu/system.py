@@ -23,7 +23,7 @@ from rlhf_lab.runs.provenance import usable_cores
 METHODS = ("spawn", "forkserver")
 # A child that touches what Apple's libraries do not allow after a fork: hangs have a limit.
 STARTS = """
-import os, sys, tempfile, time
+import tempfile, time
 from rlhf_lab.runs import forkserver
 
 def work():
@@ -32,16 +32,14 @@ def work():
     with tempfile.TemporaryFile() as file:
         torch.save(torch.zeros(2), file)
 
-if __name__ == "__main__":
-    sys.modules["starts"] = sys.modules["__main__"]
+def play(number):
     begin, codes = time.monotonic(), []
-    for number in range(int(sys.argv[1])):
-        import starts
-        child = forkserver.start(starts.work)
+    for _ in range(number):
+        child = forkserver.start(work)
         child.join(120)
         codes.append(child.exitcode)
         child.kill()
-    print(codes.count(0), (time.monotonic() - begin) / len(codes))
+    print(codes.count(0), (time.monotonic() - begin) / number)
 """
 OPERATIONS = """
 import time
@@ -75,7 +73,7 @@ def starts(folder: Path, number: int) -> Iterator[Finding]:
     (folder / "starts.py").write_text(STARTS, encoding="utf-8")
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     for method in METHODS:
-        words = [sys.executable, str(folder / "starts.py"), str(number)]
+        words = [sys.executable, "-c", f"import starts; starts.play({number})"]
         found = output(words, RLHF_LAB_START=method, PYTHONPATH=path).split() or ["0", "nan"]
         whole, seconds = int(found[0]), float(found[1])
         name, expected = f"{method}: children that end well", f"{number} of {number}"
