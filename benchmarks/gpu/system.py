@@ -115,7 +115,8 @@ def interrupted(folder: Path, setting: Setting) -> Iterator[Finding]:
     root = folder / "sweep"
     words = training(root, (*BASE, "mode=sync", "run.updates=100000", "seed=1,2"), setting)
     words = [word for word in words if not word.startswith("output.dir=")]
-    words += ["-m", f"output.root={root}", "launcher=local"]
+    words.insert(words.index("train") + 1, "-m")
+    words += [f"output.root={root}", "launcher=local"]
     child = subprocess.Popen(words, start_new_session=True)
     end = time.monotonic() + PATIENCE
     while child.poll() is None and time.monotonic() < end and rows(root) < 2:
