@@ -61,7 +61,7 @@ def test_the_command_starts_itself_again_with_the_same_words(
     words = ["train", "debug=tiny", "kernels=portable", f"output.root={tmp_path}"]
     monkeypatch.setattr(sys, "argv", ["rlhf-lab", *words])
     with pytest.raises(Started):
-        door.main()
+        door.command_line()
     assert started == [
         (sys.executable, [sys.executable, "-m", "rlhf_lab.cli.main", *words], PORTABLE)
     ]

@@ -28,7 +28,10 @@ PIPE = "{pipe}"
 POLL_SECONDS = 0.2
 TAIL_LINES = 30
 # What terminals and schedulers send to all processes of a group or a job.
-GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+GROUP_SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
 
 
 class RemoteTraceback(Exception):

@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 import platform
+import pwd
 import resource
 import socket
 import subprocess
@@ -105,10 +106,11 @@ def git(folder: Path, *arguments: str) -> str | None:
 
 
 def host() -> dict[str, Any]:
-    """The machine: usable cores, bytes of memory, processor and its kernels, how threads wait for
-    each other, platform."""
+    """The machine and the user on it: usable cores, bytes of memory, processor and its kernels, how
+    threads wait for each other, platform."""
     return {
         "name": socket.gethostname(),
+        "user": user_name(os.getuid()),
         "platform": platform.platform(),
         "cpu": kernels.processor(),
         "kernels": kernels.facts(),
@@ -116,6 +118,14 @@ def host() -> dict[str, Any]:
         "cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
+
+
+def user_name(uid: int) -> str:
+    """The name of a user; the number where the system has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def usable_cores() -> int:
