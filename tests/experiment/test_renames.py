@@ -35,6 +35,9 @@ def unwarned() -> None:
         ("budget@run=paper", "run=paper"),
         ("budget=nano,paper", "run=nano,paper"),
         ("~budget@run", "~run"),
+        ("generator=hf,vllm_server", "generator=hf,vllm"),
+        ("+generator=vllm_server", "+generator=vllm"),
+        ("generator.urls=[http://vllm_server:1]", "generator.urls=[http://vllm_server:1]"),
         ("engine.stage=0,1,3", "engine.stage=2,2,3"),
         ("run.updates=4", "run.updates=4"),
         ("output.dir=runs/newest", "output.dir=runs/newest"),
@@ -65,6 +68,7 @@ defaults:
   - config
   - override budget@run: mine
   - override mode: own
+  - override /generator: vllm_server
   - _self_
 hydra:
   sweeper:
@@ -73,6 +77,9 @@ hydra:
       mode.weights: newest,newest_in_sequence
 mode:
   ahead: 3
+generator:
+  name: vllm_server
+  port: 8100
 """
 OF_GROUP = "defaults:\n  - schema/recipe@_here_\n  - _self_\nupdates: 5\n"
 OF_MODE = "defaults:\n  - schema/mode@_here_\n  - _self_\nname: free\nat_bound: drop\n"
@@ -91,14 +98,25 @@ def test_a_file_with_former_names_is_read_under_the_present_ones(
     assert (cfg.run.updates, cfg.mode.when_stale.value, cfg.mode.extra_rounds) == (5, "drop", 3)
     swept = {"mode.when_stale": "wait,drop", "mode.weights": "latest,latest_per_token"}
     assert dict(cfg.hydra.sweeper.params) == swept
-    assert "override budget@run is now override run" in capsys.readouterr().err
+    assert (cfg.generator.name, cfg.generator.port) == ("vllm", 8100)
+    warnings = capsys.readouterr().err
+    assert "override budget@run is now override run" in warnings
+    assert "generator=vllm_server is now generator=vllm" in warnings
 
 
 @pytest.mark.parametrize(
     "config",
     [
-        {"mode": {"at_bound": "drop", "ahead": 2, "weights": "newest"}},
-        {"mode.at_bound": "drop", "mode.ahead": 2, "mode.weights": "newest"},
+        {
+            "mode": {"at_bound": "drop", "ahead": 2, "weights": "newest"},
+            "generator": {"name": "vllm_server"},
+        },
+        {
+            "mode.at_bound": "drop",
+            "mode.ahead": 2,
+            "mode.weights": "newest",
+            "generator.name": "vllm_server",
+        },
     ],
 )
 def test_a_recorded_config_is_read_by_both_names(config: dict[str, Any]) -> None:
@@ -106,6 +124,7 @@ def test_a_recorded_config_is_read_by_both_names(config: dict[str, Any]) -> None
     for key in ("mode.at_bound", "mode.when_stale"):
         assert look_up(present, key) == "drop"
     assert look_up(present, "mode.weights") == "latest"
+    assert look_up(present, "generator.name") == "vllm"
 
 
 @pytest.mark.pages

@@ -27,11 +27,11 @@ from rlhf_lab.training.engines.options import (
     DeepSpeedOptions,
     EngineOptions,
     FSDPOptions,
-    Precision,
     SingleEngineOptions,
 )
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.precision import Precision
 from tests.conftest import MakeConfig
 from tests.support import engine_cases
 from tests.support.engine_cases import (

@@ -20,12 +20,12 @@ from rlhf_lab.training.engines.options import (
     TOKENS_ON_GPU,
     DeepSpeedOptions,
     FSDPOptions,
-    Precision,
     SingleEngineOptions,
 )
 from rlhf_lab.training.engines.parameter_backend import WEIGHT
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.precision import Precision
 from tests.conftest import MakeConfig
 from tests.support.engine_cases import (
     ALGOS,
@@ -232,7 +232,7 @@ def test_the_generators_copy_changes_its_type_and_keeps_its_buffers() -> None:
 
 
 def test_a_manifest_tells_device_and_type(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+    make_config: MakeConfig, config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tf32 = {"tf32": False}
     assert precision(make_config("engine.device=cpu", "generator.device=cpu")) == {
@@ -244,4 +244,10 @@ def test_a_manifest_tells_device_and_type(
     assert precision(make_config()) == {
         "engine": {"device": "cuda", "dtype": "bfloat16", "micro_tokens": TOKENS_ON_GPU, **tf32},
         "generator": {"device": "cuda", "dtype": "bfloat16"},
+        "reward": {"device": "cuda", "dtype": "bfloat16"},
     }
+    judged = ("reward=function", "reward.path=m.f", "reward@judge=reward_model", "judge.path=p")
+    assert "judge" not in precision(config_of(*judged, "judge.device=cpu"))
+    half = precision(config_of(*judged, "judge.device=cpu", "judge.dtype=bfloat16"))
+    assert half["judge"] == {"device": "cpu", "dtype": "bfloat16"}
+    assert "reward" not in half

@@ -26,13 +26,16 @@ KEYS = {
     "algo.value_most": "algo.value_max",
 }
 GROUPS = {"budget@run": "run", "budget": "run"}
-# Options of a judge by an endpoint, at any depth below these nodes.
-REMOVED_AT = ("reward.", "judge.")
-REMOVED = ("backoff_s", "max_backoff_s", "group_retries")
+SERVER = {"vllm_server": "vllm"}
 VALUES: dict[str, dict[str, str]] = {
     "mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per_token"},
     "engine.stage": {"0": "2", "1": "2"},
+    "generator": SERVER,
+    "generator.name": SERVER,
 }
+# Options of a judge by an endpoint, at any depth below these nodes.
+REMOVED_AT = ("reward.", "judge.")
+REMOVED = ("backoff_s", "max_backoff_s", "group_retries")
 
 
 def is_removed(key: str) -> bool:

@@ -170,11 +170,15 @@ class EndpointReward(RewardOptions):
 
     name: str = limits.name("endpoint")
     base_url: str = limits.option(
-        "https://api.openai.com/v1", about="Address of the endpoint, up to and with /v1."
+        "https://api.openai.com/v1",
+        about="Address of the endpoint, up to and with /v1.",
+        trust=True,
     )
     model: str = limits.option("", about="Name of the model that the endpoint is asked for.")
     key_variable: str = limits.option(
-        "OPENAI_API_KEY", about="Environment variable that holds the API key; empty sends no key."
+        "OPENAI_API_KEY",
+        about="Environment variable that holds the API key; empty sends no key.",
+        trust=True,
     )
     style: Style = limits.option(
         Style.pairwise,

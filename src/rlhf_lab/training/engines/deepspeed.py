@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.training.engines.distributed import Processes, require_group
-from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision
+from rlhf_lab.training.engines.options import DeepSpeedOptions
 from rlhf_lab.training.engines.parameter_backend import (
     REFERENCE,
     WEIGHT,
@@ -38,6 +38,7 @@ from rlhf_lab.training.engines.zero import (
 )
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
+from rlhf_lab.types.precision import Precision
 
 PARTITIONED = 3  # the stage that partitions the weights themselves
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 from rlhf_lab.models.devices import check_name
 from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types import limits
+from rlhf_lab.types.precision import Precision
 
 if TYPE_CHECKING:
     import torch
@@ -23,14 +24,6 @@ AUTO_TOKENS = -1
 # Padded tokens of a pass on a GPU: enough to fill it, whatever the lengths of the rows.
 TOKENS_ON_GPU = 16384
 GPU = "cuda"
-
-
-class Precision(StrEnum):
-    """Of forward and backward passes; the weights that the optimizer changes are float32."""
-
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
 
 
 class Versions(StrEnum):
@@ -140,12 +133,10 @@ class EngineOptions(limits.OptionGroup, ABC, key="engine"):
     def on(self, device_type: str) -> Self:
         """The same with the values that auto takes on a device of this type, cuda or cpu."""
         is_gpu = device_type == GPU
-        dtype, tokens = self.dtype, self.micro_tokens
-        if dtype is Precision.auto:
-            dtype = Precision.bfloat16 if is_gpu else Precision.float32
+        tokens = self.micro_tokens
         if tokens == AUTO_TOKENS:
             tokens = TOKENS_ON_GPU if is_gpu else 0
-        return replace(self, dtype=dtype, micro_tokens=tokens)
+        return replace(self, dtype=self.dtype.on(device_type), micro_tokens=tokens)
 
 
 @dataclass(frozen=True)
