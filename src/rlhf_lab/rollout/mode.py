@@ -217,7 +217,7 @@ class Mode(limits.OptionGroup, key="mode"):
         if self.schedule and not self.is_replay:
             raise UserError(
                 f"mode.schedule={self.schedule} with mode.weights={self.weights.value}: only a "
-                "replay follows a schedule; pass mode=replay"
+                "replay follows a schedule; pass mode=recorded"
             )
         if self.lag_probabilities and self.weights is not WeightPolicy.admission:
             raise UserError(
