@@ -180,7 +180,9 @@ def checked(cfg: DictConfig, rules: Callable[[Config], Config] = check) -> tuple
     with console.phase("checking rewards and prompts"):
         require_working_parts(used)
         from rlhf_lab.experiment.build.prompt_lengths import require_fit
+        from rlhf_lab.experiment.build.vocabulary import require_known_prompts
 
+        require_known_prompts(used, console.print)
         require_fit(config)
     begun()
     return config, console
