@@ -39,6 +39,8 @@ def unwarned() -> None:
         ("+generator=vllm_server", "+generator=vllm"),
         ("generator.urls=[http://vllm_server:1]", "generator.urls=[http://vllm_server:1]"),
         ("engine.stage=0,1,3", "engine.stage=2,2,3"),
+        ("mode=replay", "mode=recorded"),
+        ("mode=replay,replayed", "mode=recorded,replayed"),
         ("run.updates=4", "run.updates=4"),
         ("output.dir=runs/newest", "output.dir=runs/newest"),
         ("--config-dir=budget", "--config-dir=budget"),
