@@ -16,6 +16,7 @@ from typing import Any
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.folder import ROLLOUTS, manifest_path
 from rlhf_lab.runs.manifest import read_manifest
+from rlhf_lab.runs.output import printable
 from rlhf_lab.runs.rollouts import read_rollouts
 from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.runs.trackers.console import Console
@@ -133,14 +134,6 @@ def numbers_of(sample: RolloutSample) -> str:
         f"round {sample.round}, {sample.uid}, sample {sample.sample}: reward {sample.reward:.4g}, "
         f"credit {sample.credit:.4g}{kept}, version {sample.version}, lag {sample.lag_rounds} "
         f"rounds ({sample.lag_updates} updates), {sample.tokens} tokens, {end}"
-    )
-
-
-def printable(text: str) -> str:
-    """The text with control characters escaped: a model can write those that a terminal obeys."""
-    return "".join(
-        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode()
-        for one in text
     )
 
 
