@@ -141,6 +141,8 @@ def test_tables_of_before_have_present_names() -> None:
 def test_a_former_name_is_explained_by_the_present_one() -> None:
     lines = list(explanation("mode.ahead"))
     assert lines[:2] == ["mode.ahead is now mode.extra_rounds", "mode.extra_rounds"]
+    lines = list(explanation("generator=vllm_server"))
+    assert lines[0] == "generator=vllm_server is now generator=vllm"
 
 
 @pytest.mark.parametrize(("earlier", "present"), sorted(renames.KEYS.items()))

@@ -119,9 +119,7 @@ class VLLMSampling(GeneratorOptions):
             "server for the run."
         ),
     )
-    host: str = limits.option(
-        "127.0.0.1", about="Address at which a server that the run starts listens."
-    )
+    host: str = limits.option("127.0.0.1", about="Address at which `rlhf-lab serve` listens.")
     port: int = limits.count(
         0, min=0, max=65535, about="Port of a server that the run starts; 0 takes a free one."
     )
