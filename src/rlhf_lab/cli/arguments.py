@@ -126,7 +126,7 @@ def with_schedule(folder: Path, overrides: Sequence[str]) -> list[str]:
     path = manifest_path(folder)
     settings = checked(read_manifest(path), Replayed, path)["mode_settings"]
     own = [text for text in overrides if not text.startswith(("mode=", "mode."))]
-    own += ["mode=replay", f"mode.schedule={quoted(folder)}"]
+    own += ["mode=recorded", f"mode.schedule={quoted(folder)}"]
     return [*own, *(present_override(f"mode.{key}={value}") for key, value in settings.items())]
 
 

@@ -27,7 +27,6 @@ from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.cli.command import MULTIRUN, screen
-from rlhf_lab.cli.exit_codes import refusals
 from rlhf_lab.experiment.config.code import plugins_of
 from rlhf_lab.experiment.config.config import Config, changed_keys, plain
 from rlhf_lab.experiment.config.groups import conf_folder
@@ -107,7 +106,7 @@ def prepare_hydra(overrides: Sequence[str]) -> None:
 def run_job(job: Job, command: str) -> None:
     """Let Hydra run the job on the config of the arguments. Raises what it raises."""
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=PRIMARY)
-    refused: list[Exception] = []
+    raised: list[Exception] = []
 
     @functools.wraps(job)
     def task(cfg: DictConfig) -> None:
@@ -116,15 +115,15 @@ def run_job(job: Job, command: str) -> None:
             require_overlays(HydraConfig.get().runtime, loader)
             with deterministic(bool(cfg.get("deterministic"))):
                 job(cfg)
-        except refusals() as error:
+        except Exception as error:
             if HydraConfig.get().mode is not RunMode.RUN:
                 raise
-            refused.append(error)  # Hydra would print all overrides before it raises this
+            raised.append(error)  # Hydra would print all overrides before it raises this
 
     task.command = command  # type: ignore[attr-defined]
     wrap(task)()
-    if refused:
-        raise refused[0]
+    if raised:
+        raise raised[0]
 
 
 def flags_first(words: Sequence[str]) -> list[str]:
@@ -181,7 +180,9 @@ def checked(cfg: DictConfig, rules: Callable[[Config], Config] = check) -> tuple
     with console.phase("checking rewards and prompts"):
         require_working_parts(used)
         from rlhf_lab.experiment.build.prompt_lengths import require_fit
+        from rlhf_lab.experiment.build.vocabulary import require_known_prompts
 
+        require_known_prompts(used, console.print)
         require_fit(config)
     begun()
     return config, console

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from rlhf_lab.runs.disk import FULL, disk_error, disk_error_text
-from rlhf_lab.runs.foreign import ForeignFailure, ending, own_frames
+from rlhf_lab.runs.foreign import ForeignFailure, described, ending, own_frames
 from rlhf_lab.runs.output import printable
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import INTERRUPTED as INTERRUPTED
@@ -73,7 +73,9 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
 
 def failure_text(error: BaseException) -> str:
     """What failed: the name of the user's code is in the message of its failure."""
-    return str(error) if isinstance(error, ForeignFailure) else ending(error)
+    if isinstance(error, SystemExit):
+        return ending(error)
+    return str(error) if isinstance(error, ForeignFailure) else described(error)
 
 
 def shortened(text: str) -> str:
