@@ -172,20 +172,21 @@ def atomic_folder(
     draft = Path(tempfile.mkdtemp(prefix=f"{DRAFT}{folder.name}-", dir=folder.parent))
     try:
         yield draft
-        names = {str(path.relative_to(draft)): path for path in files_in(draft)}
-        files = {name: digests.get(name) or file_digest(path) for name, path in names.items()}
-        entry = {**facts, "files": files}
-        atomic_write(draft / ENTRY, json.dumps(entry, indent=1, sort_keys=True))
-        follow_umask(draft)
-        for path in [*files_in(draft), draft / ENTRY]:
-            flush(path)
-        try:
-            os.rename(draft, folder)
-        except OSError:
-            if not folder.exists():
-                raise
-            verify(folder)
-        flush(folder.parent)
+        with writing(folder):
+            names = {str(path.relative_to(draft)): path for path in files_in(draft)}
+            files = {name: digests.get(name) or file_digest(path) for name, path in names.items()}
+            entry = {**facts, "files": files}
+            atomic_write(draft / ENTRY, json.dumps(entry, indent=1, sort_keys=True))
+            follow_umask(draft)
+            for path in [*files_in(draft), draft / ENTRY]:
+                flush(path)
+            try:
+                os.rename(draft, folder)
+            except OSError:
+                if not folder.exists():
+                    raise
+                verify(folder)
+            flush(folder.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
