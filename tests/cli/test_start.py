@@ -28,7 +28,7 @@ for line in sys.stdin.read().splitlines():
     sys.argv = ["rlhf-lab", *shlex.split(line)]
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main.main()
+        code = main.command_line()
     heavy = sorted({{"torch", "transformers", "safetensors"}} & sys.modules.keys())
     print(repr((line, code, heavy, out.getvalue(), err.getvalue())))
 """
@@ -54,6 +54,12 @@ REFUSED = {
     "train algo.lam=1": "algo.lam is a key of algo=ppo or ma_ppo ",
     "train lr=1e-5": "lr is no key of the config: did you mean optim.lr, sft.lr or ",
     "train +lr=1e-5": "lr=1e-05 is not an option: did you mean optim.lr, sft.lr or ",
+    "train algo.name=grpo": "algo.name=grpo: the name of an option is its own; choose the option, ",
+    "train task.name=../x": "task.name=../x: the name of an option is its own",
+    "train mode.name=-1": "mode.name=-1: the name of an option is its own",
+    "train judge.name=/dev/null": "judge.name=/dev/null: the name of an option is its own",
+    "train +reward.terms.a.name=x": "reward.terms.a.name=x: the name of an option is its own",
+    "train -m algo.name=grpo,ppo": "algo.name=grpo,ppo: the name of an option is its own",
     "train run.num_rounds=40": "did you mean run.updates or run.updates_per_round?",
     "train +run.num_rounds=40": "did you mean run.updates or run.updates_per_round?",
     "train run.updatez=3": "run.updatez is no key of the config: did you mean run.updates?",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from rlhf_lab.cli.reference_pages import with_table
@@ -10,6 +12,7 @@ from rlhf_lab.experiment.config.other_names import PROJECTS, OtherName, content,
 from rlhf_lab.experiment.config.registry import group_options
 from rlhf_lab.experiment.config.suggestions import config_names, no_key, no_option
 from rlhf_lab.experiment.config.typed import typed
+from rlhf_lab.sweeps.launchers.slurm import SlurmOptions
 from tests.support.composed import composed
 from tests.support.examples import call
 
@@ -59,6 +62,14 @@ def test_options_of_others_are_options_here() -> None:
             for other in others:
                 assert other not in known, (group, other)
                 assert f"did you mean {own}?" in no_option(group, other, known), (group, other)
+
+
+def test_options_of_sbatch_are_answered_with_keys_of_the_launcher() -> None:
+    known = {field.name for field in fields(SlurmOptions)}
+    for word, key in content()["sbatch"].items():
+        assert word not in known and key in known, word
+        assert f"hydra.launcher.{key}" in no_key(f"hydra.launcher.{word}".replace("_", "-")), word
+    assert "additional_parameters={mail-user: VALUE}" in no_key("hydra.launcher.mail_user")
 
 
 @pytest.mark.pages

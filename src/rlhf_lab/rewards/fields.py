@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from rlhf_lab.rewards.limited import OnError
 from rlhf_lab.types import limits
+from rlhf_lab.types.precision import Precision
 
 AUTO = "auto"
 
 
 def label() -> int:
     about = "Number of the label whose logit is the reward; -1 takes the only label."
-    return limits.count(-1, least=0, also={-1: "for the only one"}, about=about)
+    return limits.count(-1, min=0, also={-1: "for the only one"}, about=about)
 
 
 def tokenizer() -> str:
@@ -39,7 +40,19 @@ def needs_eos() -> bool:
 
 
 def micro_rows() -> int:
-    return limits.rows(32, about="Rows of one forward pass of the reward model.")
+    about = (
+        "Rows of one forward pass of the reward model; a GPU reads rows of like length together, "
+        "up to 512 tokens for each of them."
+    )
+    return limits.rows(32, about=about)
+
+
+def dtype() -> Precision:
+    about = (
+        "Type of the reward model's weights and passes: auto is bfloat16 on a GPU and float32 on a "
+        "CPU. Its head computes in float32 in any case."
+    )
+    return limits.option(Precision.auto, about=about)
 
 
 def device() -> str:
@@ -71,7 +84,7 @@ def workers() -> int:
         "Processes that score a chunk's samples at the same time; 0 takes one for a function, and "
         "8 once it is seen to wait, and none for a task's rule without a time limit."
     )
-    return limits.count(0, least=0, most=1024, also={0: "for auto"}, about=about)
+    return limits.count(0, min=0, max=1024, also={0: "for auto"}, about=about)
 
 
 def on_error() -> OnError:

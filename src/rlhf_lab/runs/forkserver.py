@@ -1,5 +1,9 @@
 """Child processes forked from a server that has all modules imported: a start takes 0.1 s.
 
+On macOS children are spawned, which takes seconds: libraries of Apple that torch loads (Metal,
+CoreFoundation) do not survive a fork. RLHF_LAB_START=forkserver or spawn in the environment
+chooses the method.
+
 Multiprocessing's fork server is one per process. It starts with the first child, or with `warm`,
 and ends when all processes that may use it have ended. Its children fork theirs from it too.
 The server ignores signals to a process group or a Slurm step: it must not end before a trainer has
@@ -26,17 +30,22 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.child import GROUP_SIGNALS, ignore_group_signals, reset_group_signals
+from rlhf_lab.runs.output import protect_output
 from rlhf_lab.types.errors import UserError
 
-METHOD = "forkserver"
+# Names the start method: forkserver or spawn.
+SWITCH = "RLHF_LAB_START"
+# A file of the working folder, such as queue.py, must not hide one of Python's where servers start.
+# Their children have the path of their parent.
+SAFE_PATH = "PYTHONSAFEPATH"
 # All that a job or a generator imports.
 PRELOAD = [
     *(__name__, "rlhf_lab.cli.main", "rlhf_lab.cli.compose", "rlhf_lab.experiment.run.lifecycle"),
     "rlhf_lab.experiment.config.preloaded",
 ]
 
-# 107 bytes, the kernel's limit, without /pymp-xxxxxxxx/listener-xxxxxxxx.
-LONGEST_FOLDER = 75
+# The kernel's limit in bytes, without /pymp-xxxxxxxx/listener-xxxxxxxx.
+LONGEST_FOLDER = (103 if sys.platform == "darwin" else 107) - 32
 
 _server: Any = forkserver._forkserver
 # The server's pid, in a child that it forked.
@@ -59,7 +68,7 @@ def start(
     moment on; otherwise they have their default effect. The main module of this process is not
     imported.
     """
-    context: Any = multiprocessing.get_context(METHOD)
+    context: Any = multiprocessing.get_context(method())
     outputs = tuple(SentDescriptor(number) for number in (1, 2) if is_open(number))
     with _starting:
         process: BaseProcess = context.Process(
@@ -76,31 +85,55 @@ def start(
         # their own to workers, such as joblib's loky.
         known = (None, *multiprocessing.get_all_start_methods())
         if multiprocessing.get_start_method(allow_none=True) not in known:
-            multiprocessing.set_start_method(METHOD, force=True)
+            multiprocessing.set_start_method(method(), force=True)
         warm()
-        with nameless_main():
+        with nameless_main(), signals_blocked():
             process.start()
     return process
 
 
+def method() -> str:
+    """How children start. Raises UserError if the environment names another way."""
+    chosen = os.environ.get(SWITCH) or ("spawn" if sys.platform == "darwin" else "forkserver")
+    if chosen not in ("forkserver", "spawn"):
+        raise UserError(f"{SWITCH}={chosen} in the environment: choose forkserver or spawn")
+    return chosen
+
+
 def warm() -> None:
-    """Start the server, which imports in the background."""
+    """Start the server, which imports in the background; nothing where children are spawned."""
     with _starting:
         if _server_pid is not None and os.getppid() == _server_pid:
             # Multiprocessing would start a second server: it does not know its parent's.
             _server.ensure_running = resource_tracker.ensure_running
             return
         require_short_folder(tempfile.gettempdir())
+        if method() == "spawn":
+            return
         vars(_server).pop("ensure_running", None)
         forkserver.set_forkserver_preload(PRELOAD)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
-        try:
-            # It unblocks some of them.
-            resource_tracker.ensure_running()
-            signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+        with signals_blocked():
             forkserver.ensure_running()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Block GROUP_SIGNALS in this thread, and so in what it starts, until that acts on them; what
+    it starts has a safe path."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+    safe_path = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        # It unblocks some of them.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if safe_path is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = safe_path
 
 
 def require_short_folder(folder: str) -> None:
@@ -140,8 +173,9 @@ class SentDescriptor:
 def receive_output(number: int, sent: Any) -> SentDescriptor:
     """In the child: give a descriptor that was sent its number."""
     descriptor = sent.detach()
-    os.dup2(descriptor, number)
-    os.close(descriptor)
+    if descriptor != number:  # spawn passes it under its number
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     return SentDescriptor(number)
 
 
@@ -171,7 +205,7 @@ def run_target(context: ParentState, target: Callable[..., object], args: tuple[
     os.environ.clear()
     os.environ.update(context.environment)
     if context.name:
-        with contextlib.suppress(OSError):  # no Linux
+        with contextlib.suppress(OSError):  # not Linux
             Path("/proc/self/comm").write_text(context.name)
     if context.ignores_signals:
         ignore_group_signals()
@@ -179,6 +213,7 @@ def run_target(context: ParentState, target: Callable[..., object], args: tuple[
         reset_group_signals()
     # They were blocked in the server and here until now, so that none is lost.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+    protect_output()
     target(*args)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 PROJECTS = {"trl": "TRL", "verl": "verl", "openrlhf": "OpenRLHF", "cleanrl": "CleanRL"}
+LAUNCHER = "hydra.launcher."
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,25 @@ def by_name() -> dict[str, list[OtherName]]:
 
 
 def answer_to(name: str) -> str:
-    """The answer to a name that another project has for something, `''` for any other. Its last
-    part is looked up too: `run.num_rounds`."""
+    """The answer to a name that another project has for something, or sbatch for an option of
+    launcher=slurm; `''` for any other. Its last part is looked up too: `run.num_rounds`."""
     plain = name.strip("-").replace("-", "_")
+    if plain.startswith(LAUNCHER):
+        return answer_to_launcher(plain.removeprefix(LAUNCHER))
     rows = by_name().get(plain) or by_name().get(plain.rpartition(".")[2], [])
     return "; ".join(row.answer for row in rows)
+
+
+def answer_to_launcher(name: str) -> str:
+    """The answer to a name below hydra.launcher that the chosen launcher does not have."""
+    own = content()["sbatch"]
+    if name in own:
+        return f"did you mean {LAUNCHER}{own[name]}, with launcher=slurm?"
+    option = f"{name.replace('_', '-')}: VALUE"
+    return (
+        "docs/slurm.md lists the keys of launcher=slurm, which passes any other option of sbatch "
+        f"as '+{LAUNCHER}additional_parameters={{{option}}}'; launcher=joblib has {LAUNCHER}n_jobs"
+    )
 
 
 def option_for(group: str, name: str) -> list[str]:

@@ -5,6 +5,7 @@ dataclasses, which check themselves. Nothing below this module sees a config obj
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,19 +13,29 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.config.groups import CLASSES, class_of
+from rlhf_lab.runs.trust import require_trusted_values
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
 
+PLAIN = re.compile(r"\w[\w.+-]*")
+
 
 def live(node: Any, key: str) -> Any:
-    """Turn a composed node, mounted at `key`, into frozen parts. Numbers are checked under their
-    whole names first; a part's own complaint names its group, which is replaced by `key`."""
+    """Turn a composed node, mounted at `key`, into frozen parts, with the home folder for `~/`.
+    Numbers are checked under their whole names first; a part's own complaint names its group, which
+    is replaced by `key`."""
+    if isinstance(node, str) and node.startswith("~/"):
+        return os.path.expanduser(node)
+    if isinstance(node, list):
+        return [live(value, key) for value in node]
     if isinstance(node, dict):
         return {name: live(value, f"{key}.{name}") for name, value in node.items()}
     part = getattr(type(node), "PART", None)
     if part is None:
         return node
     limits.check(node, part, key)
+    require_own_name(part, getattr(node, "name", ""), key)
     names = [column.name for column in dataclasses.fields(node)]
     values = {name: live(getattr(node, name), f"{key}.{name}") for name in names}
     group = getattr(part, "_key", "")
@@ -36,15 +47,29 @@ def live(node: Any, key: str) -> Any:
         raise UserError(re.sub(rf"\b{group}\.(?=\w)", f"{key}.", str(error))) from error
 
 
+def require_own_name(part: type, name: str, key: str) -> None:
+    """Refuse a name, set in a file, that is no plain word, or is that of another option."""
+    group = getattr(part, "_key", "")
+    if name and not PLAIN.fullmatch(name):
+        raise UserError(f"{key}.name={name}: a name is of letters, digits and ._+-")
+    known = CLASSES.get(group, {})
+    if name in known and class_of(known[name]) is not part:
+        raise UserError(
+            f"{key}.name={name} with the settings of another option ({part.__name__}): choose "
+            f"{group}={name}, or leave {key}.name out"
+        )
+
+
 def typed(cfg: DictConfig) -> Config:
-    """The checked config of a composed one."""
+    """The checked config of a composed one. Raises UserError too where another author's run names
+    code in it."""
     refuse_keys("", cfg, Config)
     nodes = {}
     for name in (f.name for f in dataclasses.fields(Config)):
         if OmegaConf.is_missing(cfg, name):
             raise UserError(f"{name}=??? is not set: pass {name}=<option>")
         node = cfg[name]
-        nodes[name] = live(OmegaConf.to_object(node), name) if OmegaConf.is_config(node) else node
+        nodes[name] = live(OmegaConf.to_object(node) if OmegaConf.is_config(node) else node, name)
         if OmegaConf.is_config(node):
             refuse_extra(f"{name}.", node, nodes[name])
         if isinstance(nodes[name], Mapping):
@@ -52,7 +77,9 @@ def typed(cfg: DictConfig) -> Config:
     # What the user leaves to the algorithm is settled here, so that a run records what it did.
     oversample = nodes["run"].oversample or nodes["algo"].needs.oversample
     nodes["run"] = dataclasses.replace(nodes["run"], oversample=oversample)
-    return Config(**nodes)
+    config = Config(**nodes)
+    require_trusted_values(config)
+    return config
 
 
 def refuse_extra(prefix: str, node: Any, part: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import Any
 from rlhf_lab.experiment.artifacts.prepare import Artifacts
 from rlhf_lab.experiment.artifacts.products import products_of
 from rlhf_lab.experiment.build.policy import PolicyLoader, Sources
+from rlhf_lab.experiment.build.vocabulary import unknown_tokens
 from rlhf_lab.experiment.config.config import Config, plain
-from rlhf_lab.experiment.publish.card import write_card
+from rlhf_lab.experiment.publish.card import CARD, write_card
 from rlhf_lab.experiment.publish.harness import run_harness
 from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.experiment.run.evaluate import Evaluated, evaluate_run, saved_weights
@@ -21,12 +22,11 @@ from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs.locks import is_free, try_lock
 from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.provenance import short_commit
-from rlhf_lab.runs.run_directory import LOCK, run_lock
+from rlhf_lab.runs.run_directory import LOCK, RunDirectory, run_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.mirrors import JobType, TrackedRun, mirror_evaluation
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.text_frame import TextFrame
 
 # Label of the evaluation of a run that is at work: the files without one are the run's.
 BESIDE = "running"
@@ -66,27 +66,13 @@ def require_known_texts(config: Config, own: Config, tokenizer: Any) -> None:
     examples = config.task.examples(config.eval.split)
     asked = [examples[index] for index in range(min(num, len(examples)))]
     texts = [text for one in asked for text in (one.prompt, one.reference) if text]
-    unknown = list(unknown_texts(texts, tokenizer.unk_token_id, TextFrame(tokenizer).inside))
+    unknown = [text for text in texts if unknown_tokens(text, tokenizer)[0]]
     if unknown:
         raise UserError(
             f"task={config.task.name}: the tokenizer that the run learned {own.task.name} with "
             f"cannot read {len(unknown)} of {len(texts)} texts, such as {unknown[0][:60]!r}: "
             "choose a task of its vocabulary, or a run of a pretrained model"
         )
-
-
-def unknown_texts(
-    texts: Iterable[str], unknown: int | None, encode: Callable[[str], list[int]]
-) -> Iterable[str]:
-    """Those in which a part has no token. unknown: the token that stands for such parts."""
-    for text in texts:
-        try:
-            tokens = encode(text)
-        except Exception:  # what tokenizers raises where nothing stands for them
-            yield text
-            continue
-        if unknown is not None and unknown in tokens:
-            yield text
 
 
 def send_evaluation(
@@ -123,12 +109,14 @@ def evaluate_again(
             sources = Artifacts(config, console, loader, products_of(folder, may_make)).sources()
         else:
             sources = sources_of_second_task(config, own, console, loader, may_make)
-        rows = evaluate_run(config, sources, loader, folder, console)
+        record = RunDirectory(folder, dict(read_manifest(runs.manifest_path(folder))))
+        rows = evaluate_run(config, sources, loader, record, console, is_beside=is_beside)
         if not is_beside:
             send_evaluation(config, folder, "evaluate", rows, console)
             # The card is about the run's own task.
             if own is None and (folder / runs.POLICY).is_dir():
-                write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
+                with record.rewriting(f"{runs.POLICY}/{CARD}"):
+                    write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
     return Evaluated(str(folder), rows)
 
 

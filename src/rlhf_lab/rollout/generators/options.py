@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rlhf_lab.rollout.generators.episodes import Turns
     from rlhf_lab.tasks.chat import ChatForm
 
-SERVER_REMEDY = "pass generator=vllm_server generator.port=8100 and no generator.urls"
+SERVER_REMEDY = "pass generator=vllm generator.port=8100 and no generator.urls"
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -112,8 +112,8 @@ class GeneratorOptions(limits.OptionGroup, ABC, key="generator"):
     name: str = field(metadata=limits.NAME)
     temperature: float = limits.number(
         0.7,
-        least=0.01,
-        most=10,
+        min=0.01,
+        max=10,
         about="Sampling temperature; it divides the logits of all log-probs of the run.",
     )
     chunk_groups: int = limits.rows(

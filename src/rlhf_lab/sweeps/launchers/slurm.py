@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from rlhf_lab.sweeps.launchers.slurm_jobs import (
     JobsGoOn,
     LostJob,
+    PendingReasons,
     SlurmState,
     Stoppable,
     Submitted,
@@ -26,6 +30,7 @@ from rlhf_lab.sweeps.launchers.slurm_jobs import (
     parents,
     wait_for,
 )
+from rlhf_lab.sweeps.launchers.slurm_words import gigabytes_of, minutes_of, remedy_of
 from rlhf_lab.types.errors import StopRequested, UserError
 
 TARGET = "hydra_plugins.rlhf_lab_plugin.slurm_launcher.SlurmLauncher"
@@ -33,7 +38,6 @@ PACKAGES = ("submitit", "hydra_plugins.hydra_submitit_launcher")
 COMMANDS = ("sbatch", "srun", "scontrol", "sacct")
 OTHERWISE = "or run the jobs on this machine: LAUNCHER=joblib of make, launcher=joblib of rlhf-lab"
 LEAST = {
-    "timeout_min": 1,
     "signal_delay_s": 1,
     "max_num_timeout": 0,
     "array_parallelism": 1,
@@ -49,12 +53,19 @@ SHARED = (
     "name",
     "timeout_min",
     "cpus_per_task",
-    "gpus_per_node",
     "tasks_per_node",
     "mem_gb",
     "nodes",
     "stderr_to_stdout",
 )
+# Variables of an allocation that sbatch and srun would read as options of the jobs.
+OF_ALLOCATION = re.compile(r"(SLURM|SLURMD|SRUN|SBATCH|PMI|PMIX)_\w+")
+# Where the cluster is and who the user is there.
+OF_CLUSTER = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
+# A user's defaults for sbatch, which become options of the jobs where these are not set.
+DEFAULTS = {f"SBATCH_{key.upper()}": key for key in ("account", "partition", "qos", "constraint")}
+# Slurm's own, where a configuration does not show it.
+MOST_IN_ARRAY = 1001
 
 
 @dataclass
@@ -63,18 +74,19 @@ class SlurmOptions:
 
     The options of hydra-submitit-launcher (docs/slurm.md), and container.
     timeout_min, signal_delay_s: minutes of a job, and seconds before their end at which it saves a
-    checkpoint to go on in a new job; max_num_timeout: how often. container: an image for
+    checkpoint to go on in a new job; max_num_timeout: how often. timeout_min, mem_gb and
+    gpus_per_node are read as sbatch writes them too: 12:00:00, 32G, l40s:1. container: an image for
     `srun --container-image` (pyxis), or a command with spaces, which is put before python.
     """
 
     _target_: str = TARGET
     submitit_folder: str = "${hydra.sweep.dir}/.submitit/%j"
     name: str = "${hydra.job.name}"
-    timeout_min: int = 1440
+    timeout_min: int | str = 1440
     cpus_per_task: int | None = None
-    gpus_per_node: int | None = None
+    gpus_per_node: int | str | None = None
     tasks_per_node: int = 1
-    mem_gb: int | None = None
+    mem_gb: float | str | None = None
     nodes: int = 1
     stderr_to_stdout: bool = False
     partition: str | None = None
@@ -101,11 +113,21 @@ def check_options(options: SlurmOptions) -> None:
     for key, least in LEAST.items():
         if (value := getattr(options, key)) < least:
             raise UserError(f"hydra.launcher.{key}={value}: choose {least} or more")
-    if options.signal_delay_s >= 60 * options.timeout_min:
+    gigabytes_of(options.mem_gb)
+    if (minutes := minutes_of(options.timeout_min)) < 1:
+        raise UserError(f"hydra.launcher.timeout_min={options.timeout_min}: choose 1 or more")
+    if options.signal_delay_s >= 60 * minutes:
         raise UserError(
             f"hydra.launcher.signal_delay_s={options.signal_delay_s} with hydra.launcher."
             f"timeout_min={options.timeout_min}: every job would be stopped when it starts; "
-            f"raise timeout_min, or lower signal_delay_s below {60 * options.timeout_min}"
+            f"raise timeout_min, or lower signal_delay_s below {60 * minutes}"
+        )
+    folder = Path(options.submitit_folder).expanduser().absolute()
+    if "%" in str(folder).replace("%j", ""):
+        raise UserError(
+            f"hydra.launcher.submitit_folder={folder}: Slurm replaces % and the letter behind it "
+            "in the paths of logs; pass another output.root, or hydra.launcher.submitit_folder="
+            "FOLDER/%j with a folder without %"
         )
     if options.tasks_per_node > 1:
         raise UserError(
@@ -114,8 +136,9 @@ def check_options(options: SlurmOptions) -> None:
         )
 
 
-def check_ready() -> None:
-    """Refuse to start where jobs cannot be submitted, or where killed jobs go unnoticed.
+def check_ready() -> int:
+    """Refuse to start where jobs cannot be submitted, or where killed jobs go unnoticed. Returns
+    the most jobs that an array of the cluster has.
 
     Raises UserError with the remedy.
     """
@@ -131,7 +154,8 @@ def check_ready() -> None:
             f"launcher=slurm: {', '.join(absent)} not on PATH: start the sweep on a login node of "
             f"the cluster (module load slurm, on some), {OTHERWISE}"
         )
-    kind = accounting(output_of(["scontrol", "show", "config"]))
+    settings = settings_of(output_of(["scontrol", "show", "config"]))
+    kind = settings.get("AccountingStorageType", "")
     if not kind or kind.endswith("none"):
         raise UserError(
             f"launcher=slurm: this cluster has no accounting (AccountingStorageType={kind}), "
@@ -139,6 +163,8 @@ def check_ready() -> None:
             f"(tests/slurm/cluster.sh shows how), {OTHERWISE}"
         )
     output_of(["sacct", "--allocations", "--noheader", "--starttime=now"])
+    # 0 where the cluster has no arrays.
+    return max(1, int(settings.get("MaxArraySize", MOST_IN_ARRAY)))
 
 
 def lacks(module: str) -> bool:
@@ -160,13 +186,10 @@ def output_of(command: list[str]) -> str:
     return done.stdout
 
 
-def accounting(config: str) -> str:
-    """AccountingStorageType of `scontrol show config`, without brackets; empty if there is none."""
-    for line in config.splitlines():
-        key, _, value = line.partition("=")
-        if key.strip() == "AccountingStorageType":
-            return value.strip().strip("()").removeprefix("null")
-    return ""
+def settings_of(config: str) -> dict[str, str]:
+    """The values of `scontrol show config` by name, "" for those that are (null)."""
+    pairs = (line.partition("=") for line in config.splitlines())
+    return {key.strip(): value.strip().strip("()").removeprefix("null") for key, _, value in pairs}
 
 
 @dataclass
@@ -211,18 +234,20 @@ def launch(
     was killed or cancelled has status FAILED and its exception. Raises UserError where nothing
     could be submitted, JobsGoOn when this process is stopped.
     """
+    options = replace(options, **defaults_of_user(options))
     check_options(options)
-    check_ready()
+    most = check_ready()
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher as Plugin
 
     plugin = Plugin(**asdict(options))
     plugin.setup(**setting)
     call = Requeued(plugin, setting["task_function"], SHARE_TO_STOP * options.signal_delay_s)
-    jobs = [submitted(job) for job in submit(options, call, arguments(job_overrides, first))]
+    rows = arguments(job_overrides, first)
+    jobs = [submitted(job) for job in submit(options, call, rows, most)]
     ids = parents(job.id for job in jobs)
     sys.stderr.write(f"submitted {len(jobs)} jobs to Slurm: {' '.join(ids)}\n")
     try:
-        states = wait_for(jobs)
+        states = wait_for(jobs, reasons=PendingReasons(asdict(options)))
     except (KeyboardInterrupt, StopRequested) as error:
         raise JobsGoOn(
             f"the {len(jobs)} jobs go on without this process: run the same command again "
@@ -264,23 +289,75 @@ def executor(options: SlurmOptions) -> Any:
         for key, value in asdict(options).items()
         if key not in OF_EXECUTOR
     }
+    parameters["timeout_min"] = minutes_of(options.timeout_min)
+    parameters["mem_gb"] = gigabytes_of(options.mem_gb)
     result.update_parameters(**parameters, slurm_srun_args=srun)
     return result
 
 
-def submit(options: SlurmOptions, call: Requeued, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Submit one array. Raises UserError, with Slurm's own message, if Slurm refuses it."""
+def submit(
+    options: SlurmOptions, call: Requeued, rows: Sequence[tuple[Any, ...]], most: int
+) -> list[Any]:
+    """Submit arrays of at most `most` jobs, of which array_parallelism jobs run at a time in all.
+
+    Raises UserError, with Slurm's own message, if Slurm refuses one; no job is left behind then.
+    """
     from submitit.core.utils import FailedJobError
 
+    arrays = [rows[start : start + most] for start in range(0, len(rows), most)]
+    # Arrays of one lane run one after the other.
+    lanes = min(len(arrays), options.array_parallelism)
+    share, others = divmod(options.array_parallelism, lanes)
+    made: list[list[Any]] = []
     try:
-        found: list[Any] = executor(options).map_array(call, *zip(*rows, strict=True))
+        with without_allocation():
+            for number, array in enumerate(arrays):
+                parallelism = share + (number % lanes < others)
+                parts = executor(replace(options, array_parallelism=parallelism))
+                if number >= lanes:
+                    (before,) = parents(job.job_id for job in made[number - lanes])
+                    parts.update_parameters(slurm_dependency=f"afterany:{before}")
+                made.append(parts.map_array(call, *zip(*array, strict=True)))
     except FailedJobError as error:
+        if ids := parents(job.job_id for one in made for job in one):
+            output_of(["scancel", *ids])
         raise UserError(
-            f"launcher=slurm: sbatch refused the jobs ({error}): set hydra.launcher.partition, "
-            "account, qos, gpus_per_node or timeout_min as the cluster asks for them (sinfo lists "
-            "its partitions)"
+            f"launcher=slurm: sbatch refused the jobs ({error}): "
+            f"{remedy_of(str(error), asdict(options))} (sinfo lists the partitions)"
         ) from error
-    return found
+    return [job for one in made for job in one]
+
+
+def defaults_of_user(options: SlurmOptions) -> dict[str, Any]:
+    """Options that are not set, from the user's environment for sbatch. The rest of it, which would
+    replace options of the jobs, is named as left out."""
+    unset = {name: key for name, key in DEFAULTS.items() if getattr(options, key) is None}
+    own = [name for name in os.environ if name.startswith("SBATCH_")]
+    if left := sorted(name for name in own if name not in unset):
+        sys.stderr.write(
+            f"launcher=slurm: {', '.join(left)} of the environment are left out: "
+            "hydra.launcher.* sets the options of jobs, additional_parameters any other\n"
+        )
+    return {unset[name]: os.environ[name] for name in own if name in unset and os.environ[name]}
+
+
+@contextmanager
+def without_allocation() -> Iterator[None]:
+    """The environment without what an allocation, which the sweep may have been started in, sets
+    for its own steps: jobs inherit the environment of sbatch."""
+    left = {
+        name: value
+        for name, value in os.environ.items()
+        if OF_ALLOCATION.fullmatch(name) and name not in OF_CLUSTER
+    }
+    if {"SLURM_JOB_GPUS", "SLURM_STEP_GPUS"} & left.keys() and "CUDA_VISIBLE_DEVICES" in os.environ:
+        left["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
+    for name in left:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(left)
 
 
 def submitted(job: Any) -> Submitted:

@@ -13,10 +13,12 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from rlhf_lab.sweeps.launchers.slurm_words import remedy_of
 from rlhf_lab.types.data import Clock
 
 POLL_SECONDS = 1.0
@@ -43,6 +45,11 @@ PATIENCE_SECONDS = 1800.0
 REQUEUE_SECONDS = 5.0
 # A job that Slurm neither ends nor queues again, however often one looks.
 STAYS = ("RUNNING", "SUSPENDED")
+# Reasons to wait that pass without the user.
+PASSING = (
+    "None", "Priority", "Resources", "Dependency", "BeginTime", "JobArrayTaskLimit", "Cleaning",
+    "Prolog", "SchedDefer", "NonZeroExitCode", "RaisedSignal",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,7 @@ class Submitted:
 
 
 Query = Callable[[Sequence[str]], Mapping[str, SlurmState]]
+Reasons = Callable[[Sequence[str]], None]
 
 
 class LostJob(RuntimeError):
@@ -151,9 +159,10 @@ def wait_for(
     query: Query = query_accounting,
     clock: Clock = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    reasons: Reasons = lambda ids: None,
 ) -> dict[str, SlurmState]:
     """Wait until every job has a result or is lost, which is reported at once. Returns the last
-    known states by job id."""
+    known states by job id. reasons: called with the jobs that wait to start."""
     states = {job.id: SlurmState() for job in jobs}
     over_since: dict[str, float] = {}
     pending = {job.id: job for job in jobs}
@@ -162,6 +171,7 @@ def wait_for(
         if clock() >= next_query:
             states |= states_of(query, list(pending))
             next_query = clock() + STATES_SECONDS
+            reasons([id_ for id_ in pending if states[id_].name == "PENDING"])
             over = {id_: clock() for id_ in pending if states[id_].is_over}
             over_since = {id_: over_since.get(id_, since) for id_, since in over.items()}
         for id_, job in list(pending.items()):
@@ -185,6 +195,33 @@ def states_of(query: Query, ids: Sequence[str]) -> Mapping[str, SlurmState]:
         sys.stderr.write(f"sacct does not answer ({error.stderr.strip()}); asking again\n")
         return {}
     return {id_: state for id_, state in states.items() if id_ in set(ids)}
+
+
+@dataclass
+class PendingReasons:
+    """Prints why jobs wait, each reason once, with the keys that change it. options: the
+    launcher's. A reason counts when two looks find it: some pass while Slurm places a job."""
+
+    options: Mapping[str, Any]
+    _before: frozenset[str] = frozenset()
+    _shown: set[str] = field(default_factory=set)
+
+    def __call__(self, ids: Sequence[str]) -> None:
+        found: dict[str, str] = {}
+        for array in parents(ids):
+            for words in shown_jobs(array):
+                # Nodes follow the reason: ReqNodeNotAvail,_UnavailableNodes:gpu[1-4].
+                reason = words.get("Reason", "None").split(",")[0]
+                if words.get("JobState") == "PENDING" and reason not in PASSING:
+                    found.setdefault(reason, array)
+        for reason in sorted(self._before & found.keys() - self._shown):
+            sys.stderr.write(
+                f"Slurm job {found[reason]} waits because of {reason}: "
+                f"{remedy_of(reason, self.options)} if it does not start; "
+                f"`scancel {found[reason]}` ends it\n"
+            )
+            self._shown.add(reason)
+        self._before = frozenset(found)
 
 
 class Stoppable(ABC):
@@ -221,16 +258,23 @@ def slurm_job() -> str | None:
     return os.environ.get("SLURM_JOB_ID")
 
 
-def job_state(job: str) -> str | None:
-    """The state of a job in Slurm, such as RUNNING; None in a container without Slurm's commands,
-    or while the controller does not answer."""
+def shown_jobs(job: str) -> list[dict[str, str]]:
+    """What Slurm shows of a job, or of each part of an array, by name: JobState, Reason, ... Empty
+    in a container without Slurm's commands, or while the controller does not answer."""
     if shutil.which("scontrol") is None:
-        return None
+        return []
     done = subprocess.run(
         ["scontrol", "--oneliner", "show", "job", job], capture_output=True, text=True, check=False
     )
-    words = dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
-    return words.get("JobState")
+    return [
+        dict(word.split("=", 1) for word in line.split() if "=" in word)
+        for line in filter(None, done.stdout.splitlines())
+    ]
+
+
+def job_state(job: str) -> str | None:
+    """The state of a job in Slurm, such as RUNNING; None where it is not known."""
+    return next((words.get("JobState") for words in shown_jobs(job)), None)
 
 
 def after_stop(

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from omegaconf import DictConfig, open_dict, read_write
 
 from rlhf_lab.experiment.config.layout import Layout, parsed
+from rlhf_lab.rollout.generators.vllm.http import KEY_BYTES, RUN_ID, SERVER_KEY
 from rlhf_lab.sweeps.launchers.slurm import TARGET
 from rlhf_lab.sweeps.launchers.torchrun import (
     HOST_MARK,
     MPS_FOLDER,
     MPS_PIPES,
     PORT_MARK,
-    RUN_ID,
     NodeCommand,
     Ports,
     ResourceRequest,
     commands,
+    generator_of,
 )
 from rlhf_lab.types.errors import UserError
 
@@ -36,9 +37,13 @@ CPUS_OF_DEVICE, GIGABYTES_OF_DEVICE = 8, 64
 # Seconds for trainers to save their state once a process is lost.
 GRACE_SECONDS = 30
 GRACE = "-seconds-of-grace"
+# The memory of jobs is that of nodes: that of processors or GPUs is what an allocation set, from
+# which the script was submitted, and srun refuses both.
 START = f"""set -uo pipefail
+unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export {RUN_ID}="$SLURM_JOB_ID"
+export {SERVER_KEY}="$(od -An -N{KEY_BYTES} -tx1 /dev/urandom | tr -d ' \\n')"
 port=$(({FIRST_PORT} + SLURM_JOB_ID % {JOBS} * {PORTS_OF_JOB}))
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 stopped=false
@@ -208,19 +213,19 @@ def layout_of(text: str, launcher: DictConfig) -> Layout | None:
         )
     with read_write(launcher), open_dict(launcher):
         launcher.nodes = layout.nodes
-        if launcher.gpus_per_node:
-            launcher.gpus_per_node = layout.devices
+        if gpus := launcher.gpus_per_node:
+            kind, colon, _ = str(gpus).rpartition(":")
+            launcher.gpus_per_node = f"{kind}{colon}{layout.devices}" if kind else layout.devices
         launcher.additional_parameters = {"exclusive": True, **launcher.additional_parameters}
     return layout
 
 
-def overrides_of(layout: Layout | None) -> list[str]:
-    return ["generator=vllm_server"] if layout and layout.generators else []
-
-
-def script_of(layout: Layout | None, words: Sequence[str], launcher: DictConfig) -> str:
+def script_of(
+    layout: Layout | None, words: Sequence[str], launcher: DictConfig, server_devices: int
+) -> str:
     """The bash script that replaces the command `rlhf-lab WORDS`; empty without a layout."""
     if layout is None:
         return ""
-    own = [word for word in words[1:] if word not in overrides_of(layout)]
-    return slurm_script(layout, JOB_PORTS, own, ResourceRequest(is_cpu=not launcher.gpus_per_node))
+    own = [word for word in words[1:] if word not in generator_of(layout)]
+    request = ResourceRequest(server_devices, is_cpu=not launcher.gpus_per_node)
+    return slurm_script(layout, JOB_PORTS, own, request)
