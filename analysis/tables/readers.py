@@ -20,22 +20,14 @@ from rlhf_lab_analysis.sources.open_rl_benchmark import DATABASE, read_benchmark
 from rlhf_lab_analysis.sources.record import Reading, Source, joined
 from rlhf_lab_analysis.sources.tensorboard_files import read_events
 from rlhf_lab_analysis.sources.validity import clean_reading
+from rlhf_lab_analysis.sources.wandb_files import read_offline
 from rlhf_lab_analysis.tables.saved import SIGNS as SIGNS_OF_SAVED
 from rlhf_lab_analysis.tables.saved import read_saved
 from rlhf_lab_analysis.tables.store import is_saved
 
-
-def refuse_offline(path: Path) -> Reading:
-    """wandb's own files are in a format that only wandb reads."""
-    raise UserError(
-        f"{path} holds wandb's offline files: send them by `rlhf-lab sync` (or `wandb sync`) and "
-        "read wandb:ENTITY/PROJECT, or read the folder of the run itself"
-    )
-
-
 READERS: dict[Source, Callable[[Path], Reading]] = {
     Source.folder: read_folder,
-    Source.offline: refuse_offline,
+    Source.offline: read_offline,
     Source.orb: read_benchmark,
     Source.tensorboard: read_events,
     Source.csv: partial(read_csv, is_other=is_saved),

@@ -32,6 +32,7 @@ from rlhf_lab.runs.disk import (
     remove_drafts,
     save_file,
     umask,
+    verify,
     writing,
 )
 from rlhf_lab.runs.locks import try_lock
@@ -122,7 +123,7 @@ def test_a_file_system_needs_neither_links_nor_rights_nor_folders_that_are_flush
         monkeypatch.setattr(os, name, fault)
     with atomic_folder(tmp_path / "key", {"stage": "sft"}) as draft:
         (draft / "file").write_text("")
-    assert disk.verify(tmp_path / "key")["stage"] == "sft"
+    assert verify(tmp_path / "key")["stage"] == "sft"
     RunDirectory.create(tmp_path / "run", {}, "seed: 1\n").finish("finished")
     with pytest.raises(UserError, match="already holds a run"):
         RunDirectory.create(tmp_path / "run", {}, "seed: 1\n")

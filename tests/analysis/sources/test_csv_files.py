@@ -150,13 +150,6 @@ def test_a_path_is_read_as_what_it_holds(tmp_path: Path) -> None:
         read_source("folder:nowhere")
 
 
-@pytest.mark.parametrize("named", ["{}", "{}/run-r1.wandb", "offline:{}"])
-def test_wandbs_offline_files_are_refused_with_what_to_do(tmp_path: Path, named: str) -> None:
-    (tmp_path / "run-r1.wandb").write_bytes(b":W&B")
-    with pytest.raises(UserError, match=r"offline files: send them by .*sync.* wandb:ENTITY/PROJ"):
-        read_source(named.format(tmp_path))
-
-
 # The command.
 
 
