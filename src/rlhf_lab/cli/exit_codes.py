@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from rlhf_lab.runs.disk import FULL, disk_error, disk_error_text
 from rlhf_lab.runs.secrets import masked
+from rlhf_lab.runs.signals import TORCHRUN
 from rlhf_lab.types.errors import JobsFailed, StopRequested, UserError
 
 INTERRUPTED = 130
@@ -38,7 +39,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         return run()
     except refusals() as error:
         # Under torchrun every process refuses the same.
-        if os.environ.get("RANK", "0") == "0":
+        if TORCHRUN not in os.environ or os.environ.get("RANK", "0") == "0":
             complain(command, message(error))
         return BAD_INPUT
     except StopRequested as stop:

@@ -95,7 +95,7 @@ def send(outbox: Outbox, console: Console) -> bool:
     """Send a run's files and print the result. Raises UserError without a login, since then
     no other run can be sent either. Returns whether all were sent."""
     files = outbox.unsent
-    command = [sys.executable, "-m", "wandb", "sync", *map(str, files)]
+    command = [sys.executable, "-P", "-m", "wandb", "sync", *map(str, files)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     output = masked(done.stdout + done.stderr)
     if any(text in output for text in NO_KEY):

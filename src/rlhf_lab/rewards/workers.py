@@ -103,7 +103,8 @@ class Workers:
         return self._ready
 
     def _start(self) -> Worker:
-        words = [sys.executable, "-u", "-c", PROGRAM, json.dumps(sys.path), PIPE, str(os.getpid())]
+        program = [sys.executable, "-P", "-u", "-c", PROGRAM]
+        words = [*program, json.dumps(sys.path), PIPE, str(os.getpid())]
         child = starter().submit(Child, words).result()
         worker = Worker(child, time.monotonic() + START_SECONDS)
         self._workers.append(worker)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import reprlib
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ from typing import Any, TypeVar
 from rlhf_lab.types.errors import StopRequested
 
 T = TypeVar("T")
+# Where installed packages are, in the words of sysconfig.
+PACKAGES = ("purelib", "platlib")
 
 
 class ForeignFailure(RuntimeError):
@@ -73,10 +76,13 @@ def no_quiet_end() -> Iterator[None]:
 
 
 def see_working_folder() -> None:
-    """Make modules of the working folder importable, as they are under python -m."""
+    """Make modules of the working folder importable, as they are under python -m, but behind those
+    of Python itself: libraries import queue and statistics later."""
     folder = os.getcwd()
     if folder not in sys.path and "" not in sys.path:
-        sys.path.insert(0, folder)
+        paths = sysconfig.get_paths()
+        packages = [sys.path.index(paths[one]) for one in PACKAGES if paths[one] in sys.path]
+        sys.path.insert(min(packages, default=len(sys.path)), folder)
 
 
 def copied(value: Any) -> Any:

@@ -25,7 +25,13 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.child import GROUP_SIGNALS, ignore_group_signals, reset_group_signals
+from rlhf_lab.runs.child import (
+    GROUP_SIGNALS,
+    forget_safe_path,
+    ignore_group_signals,
+    reset_group_signals,
+    safe_path,
+)
 from rlhf_lab.types.errors import UserError
 
 METHOD = "forkserver"
@@ -95,10 +101,11 @@ def warm() -> None:
         forkserver.set_forkserver_preload(PRELOAD)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
         try:
-            # It unblocks some of them.
-            resource_tracker.ensure_running()
-            signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
-            forkserver.ensure_running()
+            with safe_path():
+                # It unblocks some of them.
+                resource_tracker.ensure_running()
+                signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+                forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -170,6 +177,7 @@ def run_target(context: ParentState, target: Callable[..., object], args: tuple[
     multiprocessing.set_start_method(None, force=True)
     os.environ.clear()
     os.environ.update(context.environment)
+    forget_safe_path()
     if context.name:
         with contextlib.suppress(OSError):  # no Linux
             Path("/proc/self/comm").write_text(context.name)

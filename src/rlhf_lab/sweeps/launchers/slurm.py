@@ -272,12 +272,12 @@ def executor(options: SlurmOptions) -> Any:
     and sees the working folder, which the project's runs are below."""
     import submitit
 
-    python, srun, folder = shlex.quote(sys.executable), [], Path.cwd()
+    python, srun, folder = f"{shlex.quote(sys.executable)} -P", [], Path.cwd()
     if " " in options.container:
-        python = f"{options.container} python"
+        python = f"{options.container} python -P"
     elif options.container:
         seen = [f"--container-mounts={folder}:{folder}", f"--container-workdir={folder}"]
-        python, srun = "python", [f"--container-image={options.container}", *seen]
+        python, srun = "python -P", [f"--container-image={options.container}", *seen]
     result = submitit.AutoExecutor(
         folder=options.submitit_folder,
         cluster="slurm",

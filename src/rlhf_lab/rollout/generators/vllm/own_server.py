@@ -146,5 +146,5 @@ def lone_server(
     require_free("generator.port", options.port, options.host, "pass another one")
     folder = model_folder(model, cache)
     arguments = server_arguments(folder, settings, options.host, options.port, options.backend)
-    words = [sys.executable, "-m", SERVE, ALONE, *arguments]
+    words = [sys.executable, "-P", "-m", SERVE, ALONE, *arguments]
     return Command(words, server_environment(options))
