@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from io import TextIOWrapper
 
 from rlhf_lab.cli.arguments import refuse_secrets
 from rlhf_lab.cli.command import MULTIRUN, Command
@@ -89,6 +90,9 @@ def version_text() -> str:
 def main() -> int:
     """Console script. 0: done. 2: input refused. 75: stopped by a signal, to be run again.
     130: interrupted. Other errors are raised."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # letters that a locale lacks end no command
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:

@@ -177,7 +177,7 @@ def lacks(module: str) -> bool:
 
 def output_of(command: list[str]) -> str:
     """The output of a Slurm command. Raises UserError if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         raise UserError(
             f"launcher=slurm: `{' '.join(command)}` failed ({done.stderr.strip()}): wait until the "
