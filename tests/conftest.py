@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 
 # Read when the hub's client is imported: tests have no network, so it need not try five times.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -72,6 +73,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     and so are those of the kept benchmark, which is read once. Groups come first: the rest fills
     the other workers."""
     for item in items:
+        if sys.platform != "linux" and item.get_closest_marker("linux"):
+            item.add_marker(pytest.mark.skip(reason="needs Linux"))
         fixtures = set(getattr(item, "fixturenames", ()))
         if not fixtures & HEAVY and not LEFT_OUT & {mark.name for mark in item.iter_markers()}:
             item.add_marker("quick")

@@ -41,6 +41,7 @@ from rlhf_lab.experiment.rules.devices import check_trainers
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.sweeps.grid import Grid, check_choices, grid_of, sizes
 from rlhf_lab.sweeps.launchers import slurm
+from rlhf_lab.sweeps.launchers.torchrun import generator_of
 from tests.support.composed import by_hydra, composed
 from tests.support.own_parts import no_plugins
 
@@ -301,8 +302,8 @@ def require_parsable(command: OptionsCommand, arguments: Sequence[str]) -> None:
     options = command.parser().parse_intermixed_args(arguments)
     if command is launch.LAUNCH:
         layout, shared = launch.layout_and_overrides(options.words)
-        chosen = launch.with_engine(shared, layout.trainers)
-        refuse_none([*chosen, "generator=vllm_server"], layout.trainers)
+        chosen, _ = launch.settled(shared, layout)
+        refuse_none([*chosen, *generator_of(layout)], layout.trainers)
 
 
 def refuse_none(overrides: Sequence[str], num_trainers: int = 1) -> None:

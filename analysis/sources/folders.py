@@ -14,10 +14,10 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.manifest import fork_changes, read_manifest, state_in
 from rlhf_lab.runs.provenance import short_commit
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
-from rlhf_lab.runs.row_digests import Extent, difference, extent_of
 from rlhf_lab.runs.summaries import run_folders
 from rlhf_lab.runs.trackers.mirrors import TrackedRun, tags
 from rlhf_lab.runs.trackers.options import TrackerOptions
+from rlhf_lab.runs.verification import changed_files, contradictions
 from rlhf_lab.sweeps.sweep_file import RECORD, job_folders, read_record, same_path
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.conditions import FORK_CHANGES, FORK_PARENT
@@ -77,7 +77,7 @@ def read_folder(root: Path) -> Reading:
 def record_of(folder: Path, manifest: Mapping[str, Any], root: Path) -> Record:
     """A run's folder as a record."""
     run_id = str(manifest.get("run_id") or folder)
-    problems = check_rounds(folder, manifest)
+    problems = changed_files(folder, manifest)
     rounds = read_rows_of(folder / METRICS, problems)
     for row in rounds:
         row.pop(ROW_NUMBER, None)
@@ -110,18 +110,8 @@ def read_rows_of(path: Path, problems: list[str]) -> list[dict[str, Cell]]:
         return []
     if rows.is_cut:
         problems.append(f"the last line of {path.name} was cut")
+    problems += contradictions(rows, path)
     return [flat(row) for row in rows]
-
-
-def check_rounds(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """A problem if the file of rounds is not the one that the run wrote."""
-    wrote = manifest.get("records", {}).get(METRICS)
-    if wrote is None:
-        return []
-    wanted = Extent(**wrote)
-    path = folder / METRICS
-    there = extent_of(path, wanted.size)
-    return [] if there == wanted else [f"{path}: {difference(there, wanted)} that the run wrote"]
 
 
 def evaluation_files(folder: Path) -> list[tuple[Path, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from benchmarks.gpu.findings import Finding, Setting, info, judged
 from benchmarks.gpu.programs import digest, train, train_all, training
 from rlhf_lab.runs.folder import METRICS
+from rlhf_lab.runs.provenance import usable_cores
 
 UPDATES, MANY = 4, 40
 BASE = ("debug=tiny", "model=nano_s", "model@proxy=nano_s", "eval=none", f"run.updates={UPDATES}")
@@ -59,7 +59,7 @@ def digests(folder: Path, flags: Sequence[str], setting: Setting) -> dict[str, s
         for name, options in group.items()
         if not (setting.is_small and name in ONLY_LARGE)
     }
-    at_once = min(len(runs), len(os.sched_getaffinity(0)))
+    at_once = min(len(runs), usable_cores())
     return {name: digest(path) for name, path in train_all(folder, runs, setting, at_once).items()}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any
 from benchmarks.gpu.findings import Finding, Setting
 from benchmarks.gpu.sections import chosen
 from benchmarks.gpu.supervise import append
+from rlhf_lab.runs.provenance import usable_cores
 
 DRIVER = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
 
@@ -34,7 +34,7 @@ def facts(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
     }
     if device == "cuda":
         memory = torch.cuda.get_device_properties(0).total_memory

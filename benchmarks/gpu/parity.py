@@ -33,8 +33,9 @@ from rlhf_lab.models.right_padded import stores_no_masks
 from rlhf_lab.models.shared_prompts import is_packable
 from rlhf_lab.rollout.generators.decoders import distance
 from rlhf_lab.rollout.generators.lean import lean_decoder
-from rlhf_lab.training.engines.options import EngineOptions, Precision, SingleEngineOptions
+from rlhf_lab.training.engines.options import EngineOptions, SingleEngineOptions
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
+from rlhf_lab.types.precision import Precision
 from rlhf_lab.types.protocols import Algorithm, Correction
 from rlhf_lab.types.samples import Group
 

@@ -25,12 +25,8 @@ from benchmarks.speed.random_rounds import (
 from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.experiment.config.own_parts import classes
 from rlhf_lab.models.weights import num_parameters
-from rlhf_lab.training.engines.options import (
-    EngineOptions,
-    FSDPOptions,
-    Precision,
-    SingleEngineOptions,
-)
+from rlhf_lab.training.engines.options import EngineOptions, FSDPOptions, SingleEngineOptions
+from rlhf_lab.types.precision import Precision
 
 BF16, FP32 = Precision.bfloat16, Precision.float32
 SINGLE, MIXED, FSDP = "single, float32", "single, bfloat16", "fsdp, bfloat16"
@@ -59,11 +55,11 @@ STATE_BYTES = 20
 
 @dataclass(frozen=True)
 class Measured:
-    """tokens: of prompts and responses, each prompt once for its samples."""
+    """products: see `products_of`; each prompt counts once for its samples."""
 
     seconds: float
     peak_bytes: int
-    tokens: int
+    products: int
     parameters: int
 
 
@@ -89,7 +85,8 @@ def of_variant(name: str, label: str, found: Measured, limits: Limits | None) ->
     expected = EXPECTED.get(name, {}).get(label, "")
     yield info(f"{name}, {label}: an update", found.seconds, "s", expected)
     if limits is not None:
-        share = found.tokens / found.seconds / limits.training(found.parameters)
+        # Two operations forward and four backward for each product.
+        share = 6 * found.products / found.seconds / limits.flops
         yield info(f"{name}, {label}: of the bf16 peak", 100 * share, "%", "27-40 in bfloat16")
 
 
@@ -126,5 +123,16 @@ def one(name: str, options: EngineOptions, given: dict[str, Any], setting: Setti
         lambda: engine.update(batch, algo, NoCorrection(), 1e-6), TRIALS, setting.device
     )
     peak = torch.cuda.max_memory_allocated() if setting.is_cuda else 0
-    tokens = sum(len(g.prompt.tokens) + sum(len(s.tokens) for s in g.samples) for g in groups)
-    return Measured(median(seconds), peak, tokens, parameters)
+    prompt_tokens = sum(len(g.prompt.tokens) for g in groups)
+    answer_tokens = sum(len(s.tokens) for g in groups for s in g.samples)
+    products = products_of(model, prompt_tokens, answer_tokens)
+    return Measured(median(seconds), peak, products, parameters)
+
+
+def products_of(model: Any, prompt_tokens: int, answer_tokens: int) -> int:
+    """Weights that tokens are multiplied by in a forward pass, summed over tokens: those of the
+    body for every token, of the head for answers, of the embedding for none."""
+    head, table = model.get_output_embeddings().weight, model.get_input_embeddings().weight
+    body: int = num_parameters(model) - table.numel() - (0 if head is table else head.numel())
+    in_head: int = head.numel()
+    return body * (prompt_tokens + answer_tokens) + in_head * answer_tokens

@@ -26,10 +26,6 @@ class Limits:
     bandwidth: float
     flops: float
 
-    def training(self, parameters: int) -> float:
-        """Most tokens a second that can be trained on."""
-        return self.flops / (6 * parameters)
-
 
 def measure_limits(device: str, dtype: torch.dtype, is_small: bool = False) -> Limits:
     """The limits of a device at a dtype, with the present number of threads: the best that any

@@ -12,6 +12,8 @@ __version__ = "0.2.0"
 # (docs/speed.md). Read when torch is loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    # Milliseconds of LLVM's library, which torch for macOS has.
+    os.environ.setdefault("KMP_BLOCKTIME", "1")
 
 # Wherever DeepSpeed is installed, transformers imports it, and it warns on every machine without a
 # device. The terminal belongs to the console: of its log only errors are shown.

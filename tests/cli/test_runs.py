@@ -12,7 +12,7 @@ import pytest
 
 from rlhf_lab.cli.runs import RUNS, in_tree
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.child import birth
+from rlhf_lab.runs.processes import birth
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console

@@ -28,7 +28,7 @@ for line in sys.stdin.read().splitlines():
     sys.argv = ["rlhf-lab", *shlex.split(line)]
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main.main()
+        code = main.command_line()
     heavy = sorted({{"torch", "transformers", "safetensors"}} & sys.modules.keys())
     print(repr((line, code, heavy, out.getvalue(), err.getvalue())))
 """

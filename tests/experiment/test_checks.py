@@ -302,6 +302,7 @@ def assert_nothing_is_left(members: set[int], folder: Path) -> None:
     assert list(folder.glob("rlhf_lab_*")) == []
 
 
+@pytest.mark.linux
 def test_ctrl_c_saves_a_checkpoint_and_ends_with_exit_code_130(tmp_path: Path, cache: Path) -> None:
     with long_run(tmp_path, cache) as process:
         assert process.pid is not None
@@ -320,6 +321,7 @@ def test_ctrl_c_saves_a_checkpoint_and_ends_with_exit_code_130(tmp_path: Path, c
     assert_nothing_is_left(members, tmp_path)
 
 
+@pytest.mark.linux
 def test_a_killed_trainer_leaves_no_generator_behind(tmp_path: Path, cache: Path) -> None:
     with long_run(tmp_path, cache) as process:
         assert process.pid is not None

@@ -74,10 +74,11 @@ def test_several_trainers_get_an_engine_unless_one_is_chosen(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     words = [f"experiment={preset}"]
-    assert launch.with_engine(words, 3) == [*words, *engine]
-    assert launch.with_engine(words, 1) == words
-    chosen = [*words, "engine=single"]
-    assert launch.with_engine(chosen, 3) == chosen
+    three, one = parsed("1x4:3+1"), parsed("1x2:1+1")
+    assert launch.settled(words, three) == ([*words, *engine], 1)
+    assert launch.settled(words, one) == (words, 1)
+    chosen = [*words, "engine=single", "generator.tensor_parallel_size=2"]
+    assert launch.settled(chosen, three) == (chosen, 2)
 
 
 def values(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -99,8 +100,8 @@ PREDICTED = {
     "h200_1_tldr_1b": (77, 0),
     "node_tldr_2.8b": (114, 127),
     "node_gsm8k_rho_1b": (59, 27),
-    "node_no_robots_8b": (60, 121),
-    "two_nodes_no_robots_8b": (57, 30),
+    "node_no_robots_8b": (55, 121),
+    "two_nodes_no_robots_8b": (52, 30),
 }
 
 

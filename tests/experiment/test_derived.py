@@ -28,7 +28,7 @@ def test_on_gpus_trainers_and_servers_are_counted_and_threads_are_not(
 ) -> None:
     """The paper's layout: seven trainers and one server are eight devices."""
     monkeypatch.setattr("rlhf_lab.experiment.rules.derived.world_size", lambda: 7)
-    settings = ("engine.threads=8", "generator=vllm_server", "generator.tensor_parallel_size=2")
+    settings = ("engine.threads=8", "generator=vllm", "generator.tensor_parallel_size=2")
     config = make_config("engine.device=cpu", *settings, "generator.urls=[http://127.0.0.1:1]")
     object.__setattr__(config.engine, "device", "cuda")
     assert num_devices(config) == 9

@@ -174,6 +174,6 @@ def test_sizes_are_in_the_largest_unit_that_leaves_a_digit() -> None:
     assert [size(n) for n in (7, 16e9, 1.5e13, 1e21)] == ["7 B", "16 GB", "15 TB", "1e+03 EB"]
 
 
-@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no file system without a size")
+@pytest.mark.linux
 def test_a_file_system_without_a_size_is_not_taken_for_a_full_one(config_of: MakeConfig) -> None:
     assert this_machine(config_of("output.dir=/proc/self/run")).disk == sys.maxsize

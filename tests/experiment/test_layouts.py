@@ -19,6 +19,7 @@ from transformers import (
     Qwen3Config,
 )
 
+from rlhf_lab.cli.launch import LAUNCH
 from rlhf_lab.cli.plan import PLAN
 from rlhf_lab.experiment.config.layout import Layout, parsed
 from rlhf_lab.experiment.planning.layouts import costs
@@ -39,6 +40,8 @@ from rlhf_lab.experiment.planning.layouts.shapes import (
     published,
     shape_in,
 )
+from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.sweeps.launchers.torchrun import Ports, ResourceRequest, commands
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.experiment.test_planner import sync_rows, write
@@ -299,6 +302,35 @@ def test_the_command_prints_layouts_and_commands(capsys: pytest.CaptureFixture[s
     (fastest,) = [line for line in out.splitlines() if "fastest:" in line]
     assert "rlhf-lab launch layout=1x2:" in fastest
     assert fastest.count("engine.micro_tokens=4096") == 1
+
+
+@pytest.mark.parametrize(("nodes", "devices"), [(1, 8), (2, 8), (3, 4)])
+def test_what_is_planned_can_be_launched(nodes: int, devices: int) -> None:
+    """Servers have as many devices as their copies take, and each device has one task."""
+    large = dataclasses.replace(WORK, policy=neox(48, 8192, 64), scorers=())
+    hosts, ports = [f"h{number}" for number in range(nodes)], Ports(29500, 8100)
+    for plan in ranked(list(layouts_of(nodes, devices)), large, H200, {}):
+        layout, size = plan.choice.layout, plan.choice.tensor_parallel
+        request = ResourceRequest(server_devices=size)
+        used = []
+        for one in commands(layout, hosts, ports, plan.choice.overrides, request):
+            seen = one.environment["CUDA_VISIBLE_DEVICES"].split(",")
+            assert one.is_trainer or len(seen) == size
+            used += [(one.node, device) for device in seen]
+        assert len(used) == len(set(used)) == plan.choice.devices
+
+
+def test_the_fastest_command_is_launched_with_all_devices_of_its_servers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wide = ["generator=vllm", "generator.tensor_parallel_size=2", "debug=tiny", "mode=async"]
+    plan("--gpu", "h100", "layout=1x4:2+2", *wide)
+    (fastest,) = [line for line in capsys.readouterr().out.splitlines() if "fastest:" in line]
+    words = fastest.partition("rlhf-lab launch ")[2].split()
+    assert LAUNCH.run(words, Console(quiet=True)) == 0
+    server, trainer = [line for line in capsys.readouterr().out.splitlines() if "CUDA" in line]
+    assert "CUDA_VISIBLE_DEVICES=2,3 rlhf-lab serve" in server
+    assert "CUDA_VISIBLE_DEVICES=0,1 torchrun" in trainer
 
 
 def test_a_layout_that_is_given_is_the_only_one(capsys: pytest.CaptureFixture[str]) -> None:

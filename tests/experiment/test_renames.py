@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.cli.explain import explanation
 from rlhf_lab.experiment.config.groups import conf_folder
-from rlhf_lab.experiment.config.renamed_files import read_earlier_names
+from rlhf_lab.experiment.config.renamed_files import present_file, read_earlier_names
 from rlhf_lab.runs import renames
 from rlhf_lab.runs.identity import recorded_settings
+from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.record import look_up
 from rlhf_lab_analysis.tables.saved import read_saved
 from tests.support.composed import by_hydra
@@ -32,6 +35,10 @@ def unwarned() -> None:
         ("budget@run=paper", "run=paper"),
         ("budget=nano,paper", "run=nano,paper"),
         ("~budget@run", "~run"),
+        ("generator=hf,vllm_server", "generator=hf,vllm"),
+        ("+generator=vllm_server", "+generator=vllm"),
+        ("generator.urls=[http://vllm_server:1]", "generator.urls=[http://vllm_server:1]"),
+        ("engine.stage=0,1,3", "engine.stage=2,2,3"),
         ("run.updates=4", "run.updates=4"),
         ("output.dir=runs/newest", "output.dir=runs/newest"),
         ("--config-dir=budget", "--config-dir=budget"),
@@ -61,6 +68,7 @@ defaults:
   - config
   - override budget@run: mine
   - override mode: own
+  - override /generator: vllm_server
   - _self_
 hydra:
   sweeper:
@@ -69,6 +77,9 @@ hydra:
       mode.weights: newest,newest_in_sequence
 mode:
   ahead: 3
+generator:
+  name: vllm_server
+  port: 8100
 """
 OF_GROUP = "defaults:\n  - schema/recipe@_here_\n  - _self_\nupdates: 5\n"
 OF_MODE = "defaults:\n  - schema/mode@_here_\n  - _self_\nname: free\nat_bound: drop\n"
@@ -87,14 +98,25 @@ def test_a_file_with_former_names_is_read_under_the_present_ones(
     assert (cfg.run.updates, cfg.mode.when_stale.value, cfg.mode.extra_rounds) == (5, "drop", 3)
     swept = {"mode.when_stale": "wait,drop", "mode.weights": "latest,latest_per_token"}
     assert dict(cfg.hydra.sweeper.params) == swept
-    assert "override budget@run is now override run" in capsys.readouterr().err
+    assert (cfg.generator.name, cfg.generator.port) == ("vllm", 8100)
+    warnings = capsys.readouterr().err
+    assert "override budget@run is now override run" in warnings
+    assert "generator=vllm_server is now generator=vllm" in warnings
 
 
 @pytest.mark.parametrize(
     "config",
     [
-        {"mode": {"at_bound": "drop", "ahead": 2, "weights": "newest"}},
-        {"mode.at_bound": "drop", "mode.ahead": 2, "mode.weights": "newest"},
+        {
+            "mode": {"at_bound": "drop", "ahead": 2, "weights": "newest"},
+            "generator": {"name": "vllm_server"},
+        },
+        {
+            "mode.at_bound": "drop",
+            "mode.ahead": 2,
+            "mode.weights": "newest",
+            "generator.name": "vllm_server",
+        },
     ],
 )
 def test_a_recorded_config_is_read_by_both_names(config: dict[str, Any]) -> None:
@@ -102,6 +124,7 @@ def test_a_recorded_config_is_read_by_both_names(config: dict[str, Any]) -> None
     for key in ("mode.at_bound", "mode.when_stale"):
         assert look_up(present, key) == "drop"
     assert look_up(present, "mode.weights") == "latest"
+    assert look_up(present, "generator.name") == "vllm"
 
 
 @pytest.mark.pages
@@ -131,3 +154,23 @@ def test_recorded_changed_keys_have_present_names(tmp_path: Path) -> None:
     found = recorded_settings(tmp_path, {"changed": ["run.replay"]})
     assert found.values == {"run.replay_sampling": "recency", "run.updates": 4}
     assert found.changed == {"run.replay_sampling"}
+
+
+@pytest.mark.parametrize("node", ["reward", "judge", "reward.terms.style"])
+@pytest.mark.parametrize("name", renames.REMOVED)
+def test_a_removed_option_is_refused_and_left_out_of_records(
+    tmp_path: Path, node: str, name: str
+) -> None:
+    with pytest.raises(UserError, match=rf"{node}.{name} is no option.*{node}.retries"):
+        renames.present_overrides([f"+{node}.{name}=2"])
+    nested: dict[str, Any] = {"retries": 3, name: 2}
+    for part in reversed(node.split(".")):
+        nested = {part: nested}
+    with pytest.raises(UserError, match=rf"mine.yaml: {node}.{name}"):
+        present_file(nested, "", "mine.yaml: ")
+    (tmp_path / "config.yaml").write_text(json.dumps(nested))
+    found = recorded_settings(tmp_path, {"changed": [f"{node}.{name}"]})
+    assert found.values == {f"{node}.retries": 3}
+    manifest = {"state": "finished", "overrides": [f"{node}.{name}=2", f"{node}.retries=3"]}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert recorded_overrides(tmp_path) == [f"{node}.retries=3"]

@@ -16,7 +16,7 @@ import pytest
 from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.experiment.run import lifecycle
-from rlhf_lab.rewards.judge.calls import JudgeCache, JudgeCalls, retry_after
+from rlhf_lab.rewards.judge.calls import JudgeCache, JudgeCalls
 from rlhf_lab.rewards.judge.options import EndpointReward, Style, TokenLimit, filled, verdict
 from rlhf_lab.rewards.judge.scorer import JudgeScorer
 from rlhf_lab.runs.folder import metrics
@@ -35,14 +35,16 @@ pytestmark = pytest.mark.usefixtures("costly")
 pytest.importorskip("openai", reason="needs pip install 'rlhf-lab[judge]'")
 
 KEY = "sk-a-secret-that-nobody-may-see"
-QUICK = {"backoff_s": 0.01, "max_backoff_s": 0.3, "timeout_s": 120.0}
+PATIENT = {"timeout_s": 120.0}
 Make = Callable[..., JudgeScorer]
 
 
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
 
 
 def sample(text: str) -> Sample:
@@ -63,7 +65,7 @@ def make(tmp_path: Path) -> Make:
     """make(url, option=value) -> a scorer with a cache in the test's folder."""
 
     def made(url: str, **options: Any) -> JudgeScorer:
-        chosen = EndpointReward(base_url=url, model="m", **{**QUICK, **options})
+        chosen = EndpointReward(base_url=url, model="m", **{**PATIENT, **options})
         calls = JudgeCalls(chosen, chosen.api_key(), JudgeCache(tmp_path / "judge"))
         return JudgeScorer(chosen, calls, reference)
 
@@ -92,7 +94,6 @@ def test_answers_are_compared_with_the_reference_in_both_orders(make: Make) -> N
         "judge_retries": 0,
         "judge_failures": 0,
         "judge_unanswered": 0,
-        "judge_group_retries": 0,
         "judge_cache_damaged": 0,
         "judge_disagreements": 0,
         "judge_ties": 1,
@@ -183,6 +184,7 @@ FAILURES: dict[str, tuple[Response, str]] = {
     "another shape": (Response(body='{"choices": [[]]}'), "malformed"),
     "no choice": (Response(body='{"choices": []}'), "malformed"),
     "deep": (Response(body='{"a":' * 100_000), "malformed"),
+    "trickling": (said('{"winner": "A"}', drip=0.05), "timeout"),
     "cut body": (said('{"winner": "A"}', cut=5), "connection"),
     "cut answer": (said('{"winner": "A"}', ending="length"), "cut"),
     "half an answer": (said('{"winner": "'), "unreadable"),
@@ -214,42 +216,63 @@ def test_a_retry_waits_as_long_as_it_is_told(make: Make) -> None:
 
     def judge(asked: Asked) -> Response:
         times.append(time.monotonic())
-        told = Response(429, headers={"Retry-After": "0.3"})
+        told = Response(429, headers={"Retry-After": "1.5"})
         return longer_wins(asked) if asked.before else told
 
     with serving(judge) as running:
-        scorer = make(running.url, both_orders=False, max_backoff_s=5.0)
+        scorer = make(running.url, both_orders=False)
         assert scorer.score([group(0, "six")]) == [(0.0,)]
-    assert times[1] - times[0] >= 0.3
-
-
-def test_pauses_double_are_spread_by_the_question_and_end_somewhere(tmp_path: Path) -> None:
-    options = EndpointReward(model="m", backoff_s=1.0, max_backoff_s=60.0)
-    calls = JudgeCalls(options, "", JudgeCache(tmp_path))
-    names = [f"{stable_hash('name', number):064x}"[::-1] for number in range(50)]
-    for attempt in range(5):
-        pauses = [calls._pause(name, attempt, 0.0) for name in names]
-        assert all(0.5 * 2**attempt <= pause <= 1.5 * 2**attempt for pause in pauses)
-        assert len(set(pauses)) == 50
-        assert pauses == [calls._pause(name, attempt, 0.0) for name in names]
-    assert calls._pause(names[0], 0, 30.0) == 30.0
-    assert calls._pause(names[0], 0, 3600.0) == calls._pause(names[0], 10**6, 0.0) == 60.0
+    assert times[1] - times[0] >= 1.5, "the client's own first pause is 0.5 seconds"
 
 
 @pytest.mark.parametrize(
-    ("asked", "seconds"),
+    ("response", "kind"),
     [
-        ("2", 2.0),
-        ("0.5", 0.5),
-        ("-1", 0.0),
-        ("inf", 0.0),
-        ("soon", 0.0),
-        ("", 0.0),
-        ("Thu, 01 Jan 1970 00:01:40 GMT", 90.0),
+        (Response(429, headers={"Retry-After": "1000000000"}), "status_429"),
+        (Response(307, headers={"Location": "/v1/chat/completions"}), "connection"),
     ],
 )
-def test_retry_after_is_a_number_or_a_date(asked: str, seconds: float) -> None:
-    assert retry_after({"retry-after": asked}, now=lambda: 10.0) == seconds
+def test_pauses_and_redirects_without_end_are_failures(
+    make: Make, response: Response, kind: str
+) -> None:
+    with serving(lambda _: response) as running:
+        scorer = make(running.url, both_orders=False, retries=1)
+        assert scorer.score([group(0, "six")]) == [()]
+        counts = scorer.drain()
+    assert counts["judge_unanswered"] == 1
+    assert counts["judge_failures"] == counts[f"judge_failures_{kind}"] > 0
+
+
+PROXY = Response(403, "<html>Forbidden by the site</html>")
+
+
+def test_loopback_is_asked_without_a_proxy(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(lambda _: PROXY) as proxy, serving(longer_wins) as judge:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:9")
+        assert make(judge.url).score([group(0, "six")]) == [(0.0,)]
+        assert proxy.num_asked == 0
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
+def test_the_answer_of_a_proxy_is_named_as_one(
+    make: Make, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    with serving(lambda _: PROXY) as proxy:
+        address = proxy.url.removesuffix("/v1").removeprefix("http://")
+        monkeypatch.setenv(variable, f"http://me:secret@{address}")
+        with pytest.raises(UserError, match=rf"{address}: add judge.test to NO_PROXY") as stopped:
+            make("http://judge.test/v1").score([group(0, "six")])
+    assert "secret" not in str(stopped.value) and "key_variable" not in str(stopped.value)
+
+
+def test_a_socks_proxy_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://me:secret@gate:1080")
+    monkeypatch.setattr("rlhf_lab.rewards.judge.proxies.find_spec", lambda _: None)
+    EndpointReward(base_url="http://[::1]:8000/v1", model="m").require_usable("judge")
+    with pytest.raises(UserError, match=r"judge.base_url=.*socks5://gate:1080.*socksio") as refused:
+        EndpointReward(model="m").require_usable("judge")
+    assert "secret" not in str(refused.value)
 
 
 def test_a_group_without_all_of_its_answers_has_no_score(make: Make) -> None:
@@ -258,32 +281,21 @@ def test_a_group_without_all_of_its_answers_has_no_score(make: Make) -> None:
         return Response(500) if is_bad else longer_wins(asked)
 
     with serving(judge) as running:
-        scorer = make(running.url, retries=1, group_retries=2)
+        scorer = make(running.url, retries=1)
         assert scorer.score(THREE) == [(), (0.5, 1.0)]
         counts = scorer.drain()
-    # Two orders of one sample, two tries each, by the group's three attempts.
-    assert counts["judge_failures_status_500"] == 2 * 2 * 3
-    assert counts["judge_unanswered"] == 2 * 3
-    assert counts["judge_group_retries"] == 2
-    assert counts["judge_calls"] == 2 * 2 * 3 + 5, "answers that are there are not asked for again"
+    # Two orders of one sample, two requests each.
+    assert counts["judge_failures_status_500"] == 2 * 2
+    assert counts["judge_unanswered"] == 2
+    assert counts["judge_calls"] == 2 * 2 + 5
     assert counts["judge_ties"] == 1
-
-
-def test_a_group_is_rescued_by_its_second_attempt(make: Make) -> None:
-    def judge(asked: Asked) -> Response:
-        return longer_wins(asked) if asked.before > 1 else Response(503)
-
-    with serving(judge) as running:
-        scorer = make(running.url, retries=1, group_retries=1)
-        assert scorer.score(THREE) == [(1.0, 0.0), (0.5, 1.0)]
-        assert scorer.drain()["judge_group_retries"] == 2
 
 
 def test_nobody_there_is_a_failure_too(make: Make) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-        scorer = make(url, retries=1, group_retries=0)
+        scorer = make(url, retries=1)
         assert scorer.score(THREE) == [(), ()]
         assert scorer.drain()["judge_failures_connection"] == 14
 
@@ -326,7 +338,7 @@ def test_nothing_is_asked_twice(make: Make, tmp_path: Path) -> None:
         ]
         for other in others:
             before = judge.num_asked
-            given: dict[str, Any] = {"model": "m", **QUICK, **other}
+            given: dict[str, Any] = {"model": "m", **PATIENT, **other}
             options = EndpointReward(base_url=judge.url, **given)
             calls = JudgeCalls(options, "", JudgeCache(tmp_path / "judge"))
             assert JudgeScorer(options, calls, reference).score(THREE) == first
@@ -484,7 +496,6 @@ def test_a_request_has_the_fields_that_were_asked_for(make: Make) -> None:
         ({"base_url": "https://me:pass@host/v1"}, r"host has a user or a query in it"),
         ({"concurrency": 0}, r"reward.concurrency=0 is out of range: choose 1 "),
         ({"timeout_s": 0.0}, r"reward.timeout_s=0.0 is out of range: choose above 0"),
-        ({"backoff_s": float("nan")}, r"reward.backoff_s=nan"),
         ({"template": "{prompt} {first}"}, r"must hold \{prompt\} and \{first\} and \{second\}"),
         ({"template": "{first}", "style": Style.rating}, r"must hold \{prompt\} and \{answer\}"),
         ({"extra": "{"}, r"reward.extra='\{' is not JSON"),
@@ -532,7 +543,6 @@ RUN = (
     "reward=endpoint",
     "reward.model=m",
     "reward.retries=1",
-    "reward.backoff_s=0.01",
     "run.group_size=2",
     "run.updates_per_round=2",
 )
@@ -626,7 +636,6 @@ def test_labels_by_a_judge_leave_out_the_pairs_that_it_could_not_score(
             "judge.model=m",
             f"judge.base_url={judge.url}",
             "judge.retries=0",
-            "judge.group_retries=0",
             "task=arithmetic",
             "labels.pairs=32",
             "labels.held_out_pairs=8",

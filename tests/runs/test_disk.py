@@ -24,7 +24,6 @@ from rlhf_lab.cli.main import run_command
 from rlhf_lab.experiment.artifacts.prepare import Artifacts
 from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rewards.judge.calls import JudgeCache
-from rlhf_lab.runs import disk
 from rlhf_lab.runs.disk import (
     atomic_folder,
     disk_error,
@@ -69,7 +68,7 @@ def test_files_of_a_cache_have_the_rights_of_new_ones(
     tmp_path: Path, mask: int, folder: str, file: str
 ) -> None:
     with masked(mask):
-        assert umask() == mask
+        assert umask(tmp_path) == mask
         with atomic_folder(tmp_path / "stage" / "key", {}) as draft:
             save_file({"a": torch.zeros(2)}, draft / "weights.safetensors")
             safetensors.save_file({"a": torch.zeros(2)}, draft / "theirs.safetensors")
@@ -95,10 +94,14 @@ def test_the_group_of_a_shared_folder_is_handed_on(tmp_path: Path) -> None:
         assert (tmp_path / "key").stat().st_mode & stat.S_ISGID
 
 
-def test_the_umask_is_known_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "STATUS", tmp_path / "absent")
+def test_the_umask_is_found_without_a_change_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with masked(0o037):
-        assert umask() == 0o037 == umask()
+        with monkeypatch.context() as patch:
+            patch.delattr(os, "umask")
+            assert umask(tmp_path) == 0o037
+        assert list(tmp_path.iterdir()) == []
 
 
 # Faults.

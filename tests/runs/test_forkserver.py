@@ -20,7 +20,7 @@ import pytest
 from rlhf_lab.runs import forkserver
 from rlhf_lab.types.errors import UserError
 
-pytestmark = pytest.mark.usefixtures("processes")
+pytestmark = [pytest.mark.usefixtures("processes"), pytest.mark.linux]
 
 
 def test_tests_of_processes_stay_in_one_worker_file_by_file(request: pytest.FixtureRequest) -> None:

@@ -61,7 +61,7 @@ def test_the_command_starts_itself_again_with_the_same_words(
     words = ["train", "debug=tiny", "kernels=portable", f"output.root={tmp_path}"]
     monkeypatch.setattr(sys, "argv", ["rlhf-lab", *words])
     with pytest.raises(Started):
-        door.main()
+        door.command_line()
     assert started == [
         (sys.executable, [sys.executable, "-m", "rlhf_lab.cli.main", *words], PORTABLE)
     ]
@@ -105,6 +105,7 @@ def test_flags_are_those_that_libraries_have_kernels_for(tmp_path: Path) -> None
 def test_labels_tell_kernels_apart() -> None:
     facts = {"capability": "AVX512", "libraries": ["2024.2"], "flags": ["avx2"], "environment": {}}
     assert label(facts) == "AVX512 (2024.2)"
+    assert label(facts | {"processor": "Apple M1"}) == "AVX512 Apple M1 (2024.2)"
     assert label(facts | {"flags": ["amx_tile"]}) == "AVX512 AMX (2024.2)"
     assert label(facts | {"environment": {"MKL_CBWR": "AVX2"}}) == "AVX512 MKL_CBWR=AVX2 (2024.2)"
     # What the processor has beyond them does not matter to portable kernels.

@@ -42,7 +42,7 @@ def test_secrets_are_replaced_and_the_rest_is_kept() -> None:
         (f"tracker.wandb_tags=[a,{FORM}]", r"tracker.wandb_tags\[1\]"),
         ("output.root=http://me:pass@host/runs", "output.root"),
         (
-            "generator=vllm_server generator.urls=[http://me:pass@127.0.0.1:80]",
+            "generator=vllm generator.urls=[http://me:pass@127.0.0.1:80]",
             r"generator.urls\[0\]",
         ),
         (f"model=pretrained model.path=https://{FORM}@hub/x", "model.path"),

@@ -46,14 +46,14 @@ def door(folder: Path, *arguments: str) -> Door:
 
 def go_through(arguments: Sequence[str], log: Path, errors: Path) -> None:
     """The life of the process; ends with the exit code of the command."""
-    from rlhf_lab.cli.main import main
+    from rlhf_lab.cli.main import command_line
 
     for stream, path in ((1, log), (2, errors)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), stream)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     sys.argv = ["rlhf-lab", *arguments]
-    code = main()
+    code = command_line()
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(code)

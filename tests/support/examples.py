@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlhf_lab.cli.main import main
+from rlhf_lab.cli.main import command_line
 from rlhf_lab.models.batching import collate, rewards_of, token_weights
 from rlhf_lab.types.data import Batch, PolicyOutput
 from rlhf_lab.types.protocols import Algorithm
@@ -73,4 +73,4 @@ FACTS = {"manifest": {"mode": "?"}, "config_yaml": "seed: 1\n", "resolved": {}, 
 def call(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """The exit code of `rlhf-lab ARGUMENTS`."""
     monkeypatch.setattr(sys, "argv", ["rlhf-lab", *arguments])
-    return main()
+    return command_line()

@@ -90,7 +90,7 @@ def command(words: Sequence[str], log: str, moment: Moment | None = None) -> Non
     if moment is not None:
         Watch(moment).begin()
     sys.argv = ["rlhf-lab", *words]
-    sys.exit(main.main())
+    sys.exit(main.command_line())
 
 
 def group_command(words: Sequence[str], log: str, moment: Moment | None = None) -> None:

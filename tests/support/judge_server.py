@@ -20,13 +20,15 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 10}
 class Response:
     """status, headers and body of an answer, after a while; cut: bytes that never come.
 
-    sleep: seconds before it, unless the server is closed meanwhile."""
+    sleep: seconds before it, unless the server is closed meanwhile. drip: seconds between its
+    bytes, if above 0."""
 
     status: int = 200
     body: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     sleep: float = 0.0
     cut: int = 0
+    drip: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def serving(judge: Judge) -> Iterator[Running]:
             if len(body) < length:  # the client hung up in the middle, as one that stops does
                 self.close_connection = True
                 return
-            assert self.path == "/v1/chat/completions"
+            assert self.path.endswith("/v1/chat/completions")  # a whole address through a proxy
             response = server.answer(json.loads(body), self.headers.get("Authorization"))
             sent = response.body.encode()
             try:
@@ -127,7 +129,10 @@ def serving(judge: Judge) -> Iterator[Running]:
                 for name, value in response.headers.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(sent[: len(sent) - response.cut])
+                for byte in sent if response.drip else ():
+                    self.wfile.write(bytes([byte]))
+                    server.closed.wait(response.drip)
+                self.wfile.write(b"" if response.drip else sent[: len(sent) - response.cut])
             except (BrokenPipeError, ConnectionResetError):
                 self.close_connection = True  # the client had waited long enough
             self.close_connection |= response.cut > 0

@@ -12,6 +12,7 @@ import ctypes
 import importlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,7 +123,7 @@ ENDING: dict[str, Callable[[], Any]] = {
     "os._exit(0)": lambda: os._exit(0),
     "os._exit(0), swallowed": swallowed,
     "os.abort": lambda: os.abort(),
-    "os.execv": lambda: os.execv("/bin/true", ["true"]),
+    "os.execv": lambda: os.execv(str(shutil.which("true")), ["true"]),
     "os.execlp": lambda: os.execlp("true", "true"),
     "SIGKILL to itself": lambda: signalled(signal.SIGKILL),
     "SIGKILL to a thread": after(

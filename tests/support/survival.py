@@ -15,6 +15,7 @@ from typing import Any
 import tests.support.preloaded  # noqa: F401
 from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.runs import forkserver
+from rlhf_lab.runs.processes import birth, children
 from tests.support.examples import FACTS
 from tests.support.forked import Moment, train
 
@@ -83,15 +84,11 @@ def killed_and_resumed(
 
 def descendants(pid: int) -> list[int]:
     """All processes that one has started, and those that they have."""
-    try:
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    return [each for child in map(int, found) for each in (child, *descendants(child))]
+    return [each for child in children(pid) for each in (child, *descendants(child))]
 
 
 def comm(pid: int) -> str:
-    """What a process is called; nothing if it has ended."""
+    """What a process is called (Linux); nothing if it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -99,16 +96,13 @@ def comm(pid: int) -> str:
 
 
 def generators_at_work() -> list[int]:
-    """Generator processes of all runs that this process has started."""
+    """Generator processes of all runs that this process has started (Linux)."""
     return [pid for pid in descendants(os.getpid()) if comm(pid).startswith("generator-")]
 
 
 def is_running(pid: int) -> bool:
     """Whether a process exists and has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
+    return birth(pid) is not None
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:

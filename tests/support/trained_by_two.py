@@ -15,7 +15,7 @@ from tests.support.two_ranks import act_together, once
 from tests.support.variants import names
 
 # Behind a dash, how rows are read.
-ENGINES = ("fsdp", "fsdp-blocks", "fsdp-causal", "zero0", "zero1", "zero2", "zero3", "zero3-blocks")
+ENGINES = ("fsdp", "fsdp-blocks", "fsdp-causal", "zero2", "zero3", "zero3-blocks")
 # Those of `make test`: each way to split and to read rows, and each algorithm, where it is cheap.
 OFTEN = (
     *("fsdp-ppo_bins", "fsdp-online_dpo", "fsdp-blocks-online_dpo"),

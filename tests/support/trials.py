@@ -30,9 +30,8 @@ from rlhf_lab.runs.trackers.console import Console
 from tests.rollout.test_survival import MODES, ROUNDS, generators, rows_of, weights
 from tests.support.forked import demand, obedient
 from tests.support.survival import (
-    comm,
-    descendants,
     finish,
+    generators_at_work,
     killed_and_resumed,
     outcome,
     start,
@@ -107,11 +106,6 @@ def memory(root: Path, mode: str) -> list[str]:
     process.join()
     assert process.exitcode == 0
     return [mode, *(" + ".join(f"{size:.0f}" for size in sizes) for sizes in found)]
-
-
-def generators_at_work() -> list[int]:
-    """Generator processes of all runs that this process has started."""
-    return [pid for pid in descendants(os.getpid()) if comm(pid).startswith("generator-")]
 
 
 def seconds_until_ready() -> list[str]:

@@ -97,7 +97,7 @@ def live(
 def run_command(words: Sequence[str]) -> None:
     """`rlhf-lab WORDS` in both processes."""
     sys.argv = ["rlhf-lab", *words]
-    sys.exit(main.main())
+    sys.exit(main.command_line())
 
 
 def act_together(folder: Path, acts: Mapping[str, Act]) -> None:

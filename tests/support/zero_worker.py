@@ -10,7 +10,8 @@ from typing import Any
 from rlhf_lab.algos.corrections.proximal import NoCorrection
 from rlhf_lab.training.engines.broadcast_engine import STOP, BroadcastEngine, follow
 from rlhf_lab.training.engines.distributed import Processes
-from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision
+from rlhf_lab.training.engines.options import DeepSpeedOptions
+from rlhf_lab.types.precision import Precision
 from tests.support.engine_cases import (
     ALGOS,
     batch_of,

@@ -19,7 +19,8 @@ from hydra_plugins.hydra_submitit_launcher.config import SlurmQueueConf
 from omegaconf import OmegaConf
 from submitit.core.utils import DelayedSubmission, cloudpickle_dump
 
-from rlhf_lab.runs.child import birth, end_process
+from rlhf_lab.runs.child import end_process
+from rlhf_lab.runs.processes import birth
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.launchers import slurm
 from rlhf_lab.sweeps.launchers.slurm import (
@@ -45,8 +46,9 @@ from rlhf_lab.sweeps.launchers.slurm_jobs import (
     slurm_job,
     wait_for,
 )
-from rlhf_lab.sweeps.launchers.slurm_script import layout_of, overrides_of, script_of
+from rlhf_lab.sweeps.launchers.slurm_script import layout_of, script_of
 from rlhf_lab.sweeps.launchers.slurm_words import gigabytes_of, minutes_of, remedy_of
+from rlhf_lab.sweeps.launchers.torchrun import generator_of
 from rlhf_lab.sweeps.run_job import JobRunner, StopFiles
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
@@ -661,10 +663,10 @@ def test_a_layout_asks_for_its_nodes_and_devices_and_has_them_alone() -> None:
     layout = layout_of("2x8:8+8", launcher)
     assert (launcher.nodes, launcher.gpus_per_node) == (2, 8)
     assert launcher.additional_parameters == {"exclusive": True, "mail-user": "me"}
-    assert overrides_of(layout) == ["generator=vllm_server"]
-    words = ["train", "seed=1", "generator=vllm_server", "output.dir=there"]
-    script = script_of(layout, words, launcher)
-    assert script.count("rlhf-lab serve seed=1 output.dir=there generator=vllm_server") == 8
+    assert generator_of(layout) == ["generator=vllm"]
+    words = ["train", "seed=1", "generator=vllm", "output.dir=there"]
+    script = script_of(layout, words, launcher, 1)
+    assert script.count("rlhf-lab serve seed=1 output.dir=there generator=vllm") == 8
     assert script.count("--nproc-per-node=8") == 1
 
 
@@ -674,9 +676,9 @@ def test_a_layout_without_gpus_has_processes_of_the_cpu() -> None:
     )
     layout = layout_of("1x2:2+0", launcher)
     assert launcher.gpus_per_node is None
-    assert overrides_of(layout) == []
-    assert "CUDA_VISIBLE_DEVICES" not in script_of(layout, ["train", "seed=1"], launcher)
-    assert script_of(None, ["train", "seed=1"], launcher) == ""
+    assert generator_of(layout) == []
+    assert "CUDA_VISIBLE_DEVICES" not in script_of(layout, ["train", "seed=1"], launcher, 1)
+    assert script_of(None, ["train", "seed=1"], launcher, 1) == ""
 
 
 def test_only_slurm_takes_a_layout() -> None:
@@ -687,7 +689,7 @@ def test_only_slurm_takes_a_layout() -> None:
 
 
 def test_where_servers_are_makes_no_other_run(config_of: MakeConfig) -> None:
-    base = ["generator=vllm_server", "generator.weights_folder=shared"]
+    base = ["generator=vllm", "generator.weights_folder=shared"]
     here, there = (
         content_of(config_of(*base, f"generator.urls=[http://{host}:81]")) for host in "ab"
     )

@@ -80,14 +80,24 @@ def test_a_layout_that_cannot_be_is_refused(text: str, complaint: str) -> None:
 def test_servers_and_trainers_find_each_other() -> None:
     server, trainer = commands(parsed("1x8:7+1"), ["gpu1"], PORTS, ["algo=grpo"], ResourceRequest())
     assert server.text() == (
-        "CUDA_VISIBLE_DEVICES=7 rlhf-lab serve algo=grpo generator=vllm_server generator.port=8100"
+        "CUDA_VISIBLE_DEVICES=7 rlhf-lab serve algo=grpo generator=vllm generator.port=8100"
     )
     assert trainer.text() == (
         "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6 torchrun --nnodes=1 --node-rank=0 --nproc-per-node=7 "
         "--master-addr=gpu1 --master-port=29500 --shutdown-timeout=600 -m rlhf_lab.cli.main train "
-        "algo=grpo generator=vllm_server 'generator.urls=[http://127.0.0.1:8100]' "
+        "algo=grpo generator=vllm 'generator.urls=[http://127.0.0.1:8100]' "
         "generator.connect_seconds=900"
     )
+
+
+def test_a_server_has_all_devices_that_share_its_model() -> None:
+    request = ResourceRequest(server_devices=4)
+    *servers, trainer = commands(parsed("2x8:8+8"), ["a", "b"], PORTS, [], request)
+    seen = [server.environment["CUDA_VISIBLE_DEVICES"] for server in servers]
+    assert seen == ["0,1,2,3", "4,5,6,7"]
+    assert "generator.urls=[http://b:8100,http://b:8101]" in trainer.words
+    with pytest.raises(UserError, match=r"= 4 devices of a server, but node 0 .* has 6"):
+        commands(parsed("1x8:2+6"), ["a"], PORTS, [], request)
 
 
 @pytest.mark.parametrize(
@@ -261,8 +271,8 @@ def test_a_bad_override_is_refused_before_anything_is_printed(
     def check(overrides: object, trainers: int, here: bool) -> None:
         raise UserError(f"no such key in {overrides}")
 
-    with pytest.raises(UserError, match=r"algo=none.*generator=vllm_server"):
-        launched(["layout=1x2:1+1", "algo=none"], check)
+    with pytest.raises(UserError, match=r"algo=grpo.*generator=vllm"):
+        launched(["layout=1x2:1+1", "algo=grpo"], check)
     assert capsys.readouterr().out == ""
 
 

@@ -118,6 +118,7 @@ def pid_of_follower(launcher: int) -> int:
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.slow
+@pytest.mark.linux
 def test_a_run_outlives_the_loss_of_a_process(tmp_path: Path) -> None:
     """Two processes train asynchronously; one is killed, which ends the run; then one process goes
     on to the end. The follower writes nothing and says nothing."""

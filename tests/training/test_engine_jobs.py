@@ -15,9 +15,10 @@ from rlhf_lab.experiment.build.engine import EngineJob, engine_job
 from rlhf_lab.models.heads import value_model_like
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.training.engines.fsdp import FSDPBackend
-from rlhf_lab.training.engines.options import FSDPOptions, Precision
+from rlhf_lab.training.engines.options import FSDPOptions
 from rlhf_lab.training.engines.parameter_backend import ReferenceUse
 from rlhf_lab.training.optim import Optim
+from rlhf_lab.types.precision import Precision
 from tests.support.engine_cases import TINY, policy
 
 CPU = torch.device("cpu")

@@ -20,12 +20,12 @@ from rlhf_lab.training.engines.options import (
     TOKENS_ON_GPU,
     DeepSpeedOptions,
     FSDPOptions,
-    Precision,
     SingleEngineOptions,
 )
 from rlhf_lab.training.engines.parameter_backend import WEIGHT
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.precision import Precision
 from tests.conftest import MakeConfig
 from tests.support.engine_cases import (
     ALGOS,
@@ -184,7 +184,6 @@ def test_auto_is_bfloat16_and_passes_of_so_many_tokens_on_a_gpu() -> None:
         gpu, cpu = options.on("cuda"), options.on("cpu")
         assert (gpu.dtype, gpu.micro_tokens) == (Precision.bfloat16, TOKENS_ON_GPU)
         assert (cpu.dtype, cpu.micro_tokens) == (Precision.float32, 0)
-    assert DeepSpeedOptions(stage=0).on("cuda").dtype is Precision.float32
     named = SingleEngineOptions(dtype=Precision.float32, micro_tokens=7).on("cuda")
     assert (named.dtype, named.micro_tokens) == (Precision.float32, 7)
 
@@ -233,7 +232,7 @@ def test_the_generators_copy_changes_its_type_and_keeps_its_buffers() -> None:
 
 
 def test_a_manifest_tells_device_and_type(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+    make_config: MakeConfig, config_of: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tf32 = {"tf32": False}
     assert precision(make_config("engine.device=cpu", "generator.device=cpu")) == {
@@ -245,4 +244,10 @@ def test_a_manifest_tells_device_and_type(
     assert precision(make_config()) == {
         "engine": {"device": "cuda", "dtype": "bfloat16", "micro_tokens": TOKENS_ON_GPU, **tf32},
         "generator": {"device": "cuda", "dtype": "bfloat16"},
+        "reward": {"device": "cuda", "dtype": "bfloat16"},
     }
+    judged = ("reward=function", "reward.path=m.f", "reward@judge=reward_model", "judge.path=p")
+    assert "judge" not in precision(config_of(*judged, "judge.device=cpu"))
+    half = precision(config_of(*judged, "judge.device=cpu", "judge.dtype=bfloat16"))
+    assert half["judge"] == {"device": "cpu", "dtype": "bfloat16"}
+    assert "reward" not in half

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.training.engines.options import Precision, SingleEngineOptions
+from rlhf_lab.training.engines.options import SingleEngineOptions
+from rlhf_lab.types.precision import Precision
 from tests.support.engine_cases import engine, losses, policy, restore, updates
 from tests.support.two_ranks import act_together, seen_of
 from tests.support.zero_worker import ALGO, STAGES, zero_acts

@@ -15,14 +15,11 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from rlhf_lab.rollout.generators.vllm.options import VLLMSampling, VLLMServerSampling
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.rollouts import Chunk
 from rlhf_lab.types.samples import Example, Prompt
 
 VOCABULARY = 96
-# vLLM in a child process of this one, and as a server.
-SAMPLING = {"child": VLLMSampling, "server": VLLMServerSampling}
 SHARED = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,

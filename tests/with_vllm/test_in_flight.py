@@ -16,11 +16,10 @@ from rlhf_lab.rollout.generators.options import Lengths
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.http import RUN_ID
 from rlhf_lab.rollout.generators.vllm.make import vllm_generator
-from rlhf_lab.rollout.generators.vllm.options import Prove
+from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.samples import Group, Sample
-from tests.support.variants import variants
-from tests.with_vllm.models import SAMPLING, chunk, policy, tokenizer, version
+from tests.with_vllm.models import chunk, policy, tokenizer, version
 from tests.with_vllm.test_vllm import ROOT, command
 
 pytestmark = pytest.mark.vllm
@@ -37,12 +36,12 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=variants(SAMPLING, ["server"]))
-def generator(request: pytest.FixtureRequest) -> Iterator[VLLMGenerator]:
+@pytest.fixture(scope="module")
+def generator() -> Iterator[VLLMGenerator]:
     with pytest.MonkeyPatch.context() as patch:
         # A server of a job: its model and its versions have the job's name.
         patch.setenv(RUN_ID, "job7")
-        made = vllm_generator(request.param(**SETTINGS), tokenizer(), model, LENGTHS, seed=17)
+        made = vllm_generator(VLLMSampling(**SETTINGS), tokenizer(), model, LENGTHS, seed=17)
         yield made
         made.close()
 

@@ -79,14 +79,14 @@ def test_a_server_of_no_run_has_no_tokenizer_to_load_and_the_jobs_name(
     from rlhf_lab.rollout.generators.options import Lengths
     from rlhf_lab.rollout.generators.vllm.http import RUN_ID
     from rlhf_lab.rollout.generators.vllm.make import engine_settings
-    from rlhf_lab.rollout.generators.vllm.options import VLLMServerSampling
+    from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
     from rlhf_lab.rollout.generators.vllm.own_server import lone_server
     from rlhf_lab.rollout.generators.vllm.serve import ALONE
     from rlhf_lab.rollout.ports import free_port
     from tests.with_vllm.models import policy
 
     monkeypatch.setenv(RUN_ID, "job7")
-    options = VLLMServerSampling(port=free_port(), data_parallel_size=4)
+    options = VLLMSampling(port=free_port(), data_parallel_size=4)
     model = policy(kind, is_tied=True)
     settings = engine_settings(options, model, Lengths(prompt=40, response=16))
     words = lone_server(options, model, settings, tmp_path).words

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlhf_lab.rollout.generators.vllm.options import Sync, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.options import Sync, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.transfer import Fleet, as_json, ipc_info, nccl_info
 from rlhf_lab.types.data import Weights
 
@@ -38,7 +38,7 @@ def test_senders_are_made_from_what_they_need() -> None:
 
     made = inspect.signature(WeightTransferTrainerFactory.trainer_init).parameters
     assert {"client", "source"} <= set(made)
-    options = VLLMServerSampling(
+    options = VLLMSampling(
         urls=["http://gpu-1:8000"], sync=Sync.nccl, nccl_host="gpu-0", nccl_port=29611
     )
     info = nccl_info(options, num_workers=3)

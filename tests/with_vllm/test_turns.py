@@ -14,13 +14,12 @@ from rlhf_lab.rollout.generators.episodes import EpisodeGenerator
 from rlhf_lab.rollout.generators.options import Lengths
 from rlhf_lab.rollout.generators.vllm.generator import VLLMTurns
 from rlhf_lab.rollout.generators.vllm.make import vllm_generator
-from rlhf_lab.rollout.generators.vllm.options import Prove
+from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
 from rlhf_lab.tasks.environment import Turn
 from rlhf_lab.types.randomness import stable_hash
 from rlhf_lab.types.samples import Example, Sample
 from tests.support.environments import Play
-from tests.support.variants import variants
-from tests.with_vllm.models import SAMPLING, chunk, policy, tokenizer, version
+from tests.with_vllm.models import chunk, policy, tokenizer, version
 
 pytestmark = pytest.mark.vllm
 
@@ -52,9 +51,9 @@ def model() -> Any:
     return found
 
 
-@pytest.fixture(scope="module", params=variants(SAMPLING, ["child"]))
-def player(request: pytest.FixtureRequest) -> Iterator[EpisodeGenerator]:
-    options = request.param(temperature=TEMPERATURE, prove=Prove.first)
+@pytest.fixture(scope="module")
+def player() -> Iterator[EpisodeGenerator]:
+    options = VLLMSampling(temperature=TEMPERATURE, prove=Prove.first)
     writer = VLLMTurns(vllm_generator(options, tokenizer(), model, LENGTHS, seed=17))
     seed = functools.partial(stable_hash, 3)
     made = EpisodeGenerator(writer, tokenizer(), TASK, seed, EpisodeOptions())

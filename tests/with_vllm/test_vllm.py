@@ -17,15 +17,12 @@ import torch
 
 from rlhf_lab.rollout.generators.options import Lengths
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
-from rlhf_lab.rollout.generators.vllm.make import (
-    engine_settings,
-    local_engine,
-    vllm_generator,
-)
-from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.http import GENERATE, SERVER_KEY, Server
+from rlhf_lab.rollout.generators.vllm.make import engine_settings, vllm_generator
+from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
+from rlhf_lab.rollout.generators.vllm.own_server import SERVE, own_server
 from rlhf_lab.rollout.generators.vllm.proof import Proof
 from rlhf_lab.rollout.generators.vllm.requests import Drawing, EngineFailure, Request
-from rlhf_lab.rollout.generators.vllm.weights import shape_of
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group
@@ -159,13 +156,8 @@ def test_a_tied_head_that_stays_behind_is_refused(kind: str) -> None:
         return policy(kind, is_tied=True)
 
     model = load_model()
-    settings = engine_settings(options(), model, LENGTHS)
-    backend = local_engine(
-        options(),
-        model,
-        {**settings, "transfer": shape_of(model.config)},
-        "tests.with_vllm.stale_child",
-    )
+    stale = {"worker_extension_cls": "tests.with_vllm.stale.Stale"}
+    backend = own_server(options(), model, engine_settings(options(), model, LENGTHS) | stale)
     proof = Proof(load_model(), TEMPERATURE, 1e-3, 1, torch.device("cpu"))
     drawing = Drawing(TEMPERATURE, LENGTHS.response, (0,))
     generator = VLLMGenerator(backend, tokenizer(), drawing, SEED, proof, Prove.first)
@@ -174,37 +166,35 @@ def test_a_tied_head_that_stays_behind_is_refused(kind: str) -> None:
     generator.close()
 
 
-def test_a_server_on_loopback_draws_the_same_samples_and_knows_its_model() -> None:
-    def load_model() -> Any:
-        return policy("llama", is_tied=True)
+def test_a_server_knows_its_model_and_its_key(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, generator = made
+    [server] = generator.backend._servers
+    known, url = VLLMSampling(urls=[server.url]), server.url
+    stranger = Server(url)
+    assert stranger.is_healthy()
+    for path in ("/start_weight_update", "/update_weights", "/pause?mode=keep", GENERATE):
+        with pytest.raises(EngineFailure, match=r"refused \(401\)"):
+            stranger.post(path)
+    with pytest.raises(EngineFailure, match=r"refused \(401\)"):
+        stranger.get("/weight_info")
+    with pytest.raises(UserError, match=f"set {SERVER_KEY}"):
+        known.start_backend(model, LENGTHS)
+    monkeypatch.setenv(SERVER_KEY, server._headers["Authorization"].removeprefix("Bearer "))
+    other = policy("gptneox" if model.config.model_type == "llama" else "llama", is_tied=True)
+    with pytest.raises(EngineFailure, match=f"model_type={model.config.model_type}"):
+        known.start_backend(other, LENGTHS)
+    with pytest.raises(UserError, match="--max-model-len 99"):
+        known.start_backend(model, Lengths(33, 66))
+    with pytest.raises(UserError, match=f"generator.port={url.rsplit(':', 1)[1]}"):
+        VLLMSampling(port=int(url.rsplit(":", 1)[1])).start_backend(model, LENGTHS)
 
-    served = VLLMServerSampling(temperature=TEMPERATURE, prove=Prove.every)
-    generator = vllm_generator(served, tokenizer(), load_model, LENGTHS, SEED)
-    try:
-        model = load_model()
-        for number, change in ((0, 0.0), (1, 0.1)):
-            weights = version(model, number, change)
-            groups = generator.generate(weights, chunk(PROMPTS, 3, greedy=True))
-            for sample, logp_TV in zip(
-                samples(groups), reread(policy_like(model), weights, groups), strict=True
-            ):
-                own_T = logp_TV.gather(1, torch.tensor(sample.tokens).unsqueeze(1)).squeeze(1)
-                assert torch.allclose(own_T, torch.tensor(sample.logps), atol=5e-5)
-                assert sample.version == number
-        url = generator.backend._servers._servers[0].url  # type: ignore[attr-defined]
-        other = policy("gptneox", is_tied=True)
-        with pytest.raises(EngineFailure, match="model_type=llama"):
-            VLLMServerSampling(urls=[url]).start_backend(other, LENGTHS)
-        with pytest.raises(UserError, match="--max-model-len 99"):
-            VLLMServerSampling(urls=[url]).start_backend(model, Lengths(33, 66))
-        with pytest.raises(UserError, match=f"generator.port={url.rsplit(':', 1)[1]}"):
-            port = int(url.rsplit(":", 1)[1])
-            VLLMServerSampling(port=port).start_backend(model, LENGTHS)
-        os.killpg(generator.backend.pid, signal.SIGKILL)  # type: ignore[attr-defined]
-        with pytest.raises(EngineFailure, match="log"):
-            generator.generate(version(model, 2), chunk(PROMPTS, 2))
-    finally:
-        generator.close()
+
+def test_log_probs_that_are_no_numbers_are_those_of_the_policy(made: Any) -> None:
+    model, generator = made
+    spoiled = {name: torch.full_like(t, torch.nan) for name, t in version(model, 7).state.items()}
+    with pytest.raises(FloatingPointError, match="NaN at version"):
+        generator.backend.load(Weights(7, spoiled), "7")
+        generator._draw([Request(PROMPTS[0], 3)], Drawing(TEMPERATURE, 4, (0,)), "7")
 
 
 def test_a_head_size_without_a_kernel_is_refused_with_one_that_has() -> None:
@@ -221,82 +211,84 @@ def command(folder: Path, *overrides: str) -> list[str]:
     return [sys.executable, "-m", "rlhf_lab.cli.main", "train", "debug=tiny", *names]
 
 
-@pytest.mark.parametrize("mode", names(["sync", "async"], ["async"]))
-def test_a_whole_run_trains_on_what_vllm_draws(tmp_path: Path, mode: str) -> None:
-    folder = tmp_path / "run"
-    done = subprocess.run(
-        command(folder, "generator=vllm", f"mode={mode}", "generator.prove=every"),
+def started(folder: Path, *overrides: str) -> subprocess.Popen[str]:
+    """A run that trains until it is ended, and has trained four rounds."""
+    run = subprocess.Popen(
+        command(folder, "generator=vllm", "run.updates=4000", "checkpoint=rounds", *overrides),
         cwd=ROOT,
-        capture_output=True,
+        env={**os.environ, "TMPDIR": str(folder.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
-        check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "vLLM draws each sample from its own seed" in done.stdout
-    rows = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert len(rows) == 4
+    deadline = time.monotonic() + 600
+    while len(rows_of(folder)) < 4:
+        assert run.poll() is None and time.monotonic() < deadline
+        time.sleep(0.2)
+    return run
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "metrics.jsonl"
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(row) for row in text.splitlines(keepends=True) if row.endswith("\n")]
+
+
+def server_of(folder: Path) -> int:
+    """The server of the run whose temporary files are in a folder."""
+    [pid] = [
+        int(place.name)
+        for place in Path("/proc").glob("[0-9]*")
+        if SERVE in words_of(place, "cmdline") and f"TMPDIR={folder}" in words_of(place, "environ")
+    ]
+    return pid
+
+
+def words_of(place: Path, name: str) -> list[str]:
+    try:
+        return (place / name).read_text().split("\0")
+    except OSError:
+        return []
+
+
+def wait_for_end(session: int) -> None:
+    """Until no process of a session is left, the engine's own neither."""
+
+    def is_member(place: Path) -> bool:
+        fields = " ".join(words_of(place, "stat")).rpartition(")")[2].split()
+        return len(fields) > 3 and fields[3] == str(session) and fields[0] != "Z"
+
+    deadline = time.monotonic() + 60
+    while any(map(is_member, Path("/proc").glob("[0-9]*"))):
+        assert time.monotonic() < deadline, "it is still there"
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("mode", names(["sync", "async"], ["async"]))
+def test_a_run_trains_on_what_vllm_draws_and_ends_with_its_log(tmp_path: Path, mode: str) -> None:
+    folder = tmp_path / "run"
+    run = started(folder, f"mode={mode}", "generator.prove=every")
+    pid = server_of(tmp_path)
+    os.kill(pid, signal.SIGKILL)
+    output, _ = run.communicate(timeout=300)
+    rows = rows_of(folder)
     assert rows[0]["generator/proof_gap_mean"] < 1e-5
     assert rows[-1]["timing/generator_sync_seconds"] > 0
     for number, row in enumerate(rows):
         assert abs(row["gap/mismatch_k1"]) < 1e-5
         assert row["lag/rounds_max"] == (min(number, 1) if mode == "async" else 0)
-
-
-def children(name: str, folder: str) -> list[int]:
-    """Processes of this name that mention a folder."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (place / "cmdline").read_text().split("\0")
-            given = (place / "environ").read_text()
-        except OSError:
-            continue
-        if name in words and folder in given:
-            found.append(int(place.name))
-    return found
-
-
-def test_a_run_whose_vllm_is_killed_says_so_with_its_log(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    run = subprocess.Popen(
-        command(folder, "generator=vllm", "run.updates=4000", "checkpoint=rounds"),
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    deadline = time.monotonic() + 240
-    while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").read_text():
-        assert run.poll() is None and time.monotonic() < deadline
-        time.sleep(0.2)
-    [pid] = children("rlhf_lab.rollout.generators.vllm.child", str(tmp_path))
-    os.kill(pid, signal.SIGKILL)
-    output, _ = run.communicate(timeout=120)
+    assert "vLLM draws each sample from its own seed" in output
     assert run.returncode == 1
     assert f"vLLM (pid {pid}) ended (killed by SIGKILL)" in output
     assert "vllm.log ends with:" in output
     assert "saved at round" in output
+    wait_for_end(pid)
 
 
 def test_a_killed_run_takes_its_vllm_with_it(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    run = subprocess.Popen(
-        command(folder, "generator=vllm", "mode=async", "run.updates=4000"),
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 240
-    while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").read_text():
-        assert run.poll() is None and time.monotonic() < deadline
-        time.sleep(0.2)
+    run = started(tmp_path / "run", "mode=async")
+    pid = server_of(tmp_path)
     run.kill()
-    run.wait()
-    deadline = time.monotonic() + 30
-    while children("rlhf_lab.rollout.generators.vllm.child", str(tmp_path)):
-        assert time.monotonic() < deadline, "it is still there"
-        time.sleep(0.2)
+    run.communicate()
+    wait_for_end(pid)
     assert not list(tmp_path.glob("rlhf_lab_vllm_*"))

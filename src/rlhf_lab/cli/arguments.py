@@ -5,18 +5,22 @@ folder that their paths are relative to.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from rlhf_lab.experiment.config.groups import conf_folder
 from rlhf_lab.experiment.config.plugins import require_plugins
 from rlhf_lab.runs.folder import CONFIG, MANIFEST, manifest_path
 from rlhf_lab.runs.manifest import Replayed, Started, read_manifest
 from rlhf_lab.runs.reading import checked, read_yaml
-from rlhf_lab.runs.renames import present_options, present_override
+from rlhf_lab.runs.renames import is_removed, present_options, present_override
 from rlhf_lab.runs.secrets import masked, secret_in
+from rlhf_lab.runs.trust import require_trust
+from rlhf_lab.sweeps.options import sweeps_folder
 from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.types.errors import UserError
 
@@ -25,6 +29,7 @@ NOT_OF_FORKS = (
     *("output.dir=", "output.resume=", "output.log=", "output.quiet="),
     *("fork.", "checkpoint.pause_round="),
 )
+HYDRA, CONFIG_DIR, CONFIG_NAME = "hydra", "--config-dir", "--config-name"
 PATH_KEYS = (
     *("path", "paths", "cache", "dir", "root", "schedule", "weights_folder", "log", "parent"),
 )
@@ -130,9 +135,17 @@ def recorded_overrides(folder: Path) -> list[str]:
     path = manifest_path(folder)
     manifest = read_manifest(path)
     require_plugins(folder, manifest.get("plugins", []))
-    texts = list(map(present_override, checked(manifest, Started, path)["overrides"]))
+    recorded = checked(manifest, Started, path)["overrides"]
+    texts = [present_override(text) for text in recorded if not is_removed(text.partition("=")[0])]
     config = recorded_config(folder)
-    return present_options(texts, lambda group, key: key in (config.get(group) or {}))
+    found = present_options(texts, lambda group, key: key in (config.get(group) or {}))
+    for text in found:
+        if text.startswith("-") or HYDRA in re.split(r"[\s+~.@:/]+", text.partition("=")[0]):
+            raise UserError(
+                f"{path}: overrides has {text}, which sets up Hydra itself; a run records none "
+                "such, so this was added: delete it there"
+            )
+    return found
 
 
 def recorded_config(folder: Path) -> dict[str, Any]:
@@ -144,9 +157,20 @@ def recorded_config(folder: Path) -> dict[str, Any]:
 def primary_flags(folder: Path, changes: Sequence[str]) -> list[str]:
     """The flags that choose a run's primary config, without those that are changed. The file of a
     sweep would start the sweep again, so Hydra is set to a single run."""
-    flags = read_manifest(manifest_path(folder)).get("primary_config")
+    path = manifest_path(folder)
+    flags = read_manifest(path).get("primary_config") or []
+    rest = iter(flags)
+    for flag in rest:
+        is_search = flag.startswith("hydra.searchpath=")
+        if not is_search and flag not in (CONFIG_DIR, CONFIG_NAME):
+            raise UserError(f"{path}: primary_config has {flag}, which is no such flag: delete it")
+        value = flag if is_search else next(rest, "")
+        is_shipped = value in map(str, (conf_folder(), sweeps_folder()))
+        # A name with a folder in it is looked for there.
+        if "/" in value if flag == CONFIG_NAME else not is_shipped:
+            require_trust(f"files of options ({value})", folder)
     changed = {text.partition("=")[0] for text in changes if "=" in text}
-    kept = [text for text in flags or () if text.partition("=")[0] not in changed]
+    kept = [text for text in flags if text.partition("=")[0] not in changed]
     return [*kept, "hydra.mode=RUN"] if kept else []
 
 
@@ -177,6 +201,7 @@ def enter_start_folder(run: Path, arguments: Sequence[str]) -> list[str]:
     ]
     if not only_there:
         return list(arguments)
+    require_trust(f"{only_there[0]} in {start}", run)
     sys.stderr.write(f"in {start}, where the run was started with {only_there[0]}\n")
     os.chdir(start)
     folders = [text for text in arguments if not is_option(text)]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from rlhf_lab.cli.arguments import enter_start_folder, is_option, without_flag
 from rlhf_lab.experiment.artifacts.products import MAKE_STAGES
 from rlhf_lab.experiment.config.registry import group_options
+from rlhf_lab.runs.signals import begun
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -110,6 +111,7 @@ class OptionsCommand(Command):
         # Commands of analysis declare their options where pandas and scipy are imported.
         with screen().phase(f"loading {self.name}"):
             options = self.parser().parse_intermixed_args(arguments)
+        begun()
         return self.action(options, console or Console(quiet=False))
 
 
@@ -147,9 +149,11 @@ class HydraCommand(Command):
         with screen().phase("loading Hydra"):
             from rlhf_lab.cli.compose import compose
 
+        run = None
         if self.of_run is not None:
-            arguments = self.of_run(self.run_folder(arguments), arguments[1:])
-        compose(self.job, arguments, self.job_command or self.name)
+            run = self.run_folder(arguments)
+            arguments = self.of_run(run, arguments[1:])
+        compose(self.job, arguments, self.job_command or self.name, run)
         return 0
 
 

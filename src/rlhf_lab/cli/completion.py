@@ -36,8 +36,12 @@ _rlhf_lab() {
     local -a words
     read -ra words <<< "$line"
     [[ "$line" == *[[:space:]] ]] && words+=("")
-    current="${words[-1]}"
-    mapfile -t COMPREPLY < <(rlhf-lab __complete "${words[@]:1}" 2> /dev/null)
+    # Of bash 3.2, which macOS has.
+    current="${words[${#words[@]}-1]}"
+    COMPREPLY=()
+    while IFS= read -r one; do
+        COMPREPLY+=("$one")
+    done < <(rlhf-lab __complete "${words[@]:1}" 2> /dev/null)
     # Bash replaces only what follows the last of these characters.
     [[ "$COMP_WORDBREAKS" == *"="* ]] && before="${current%"${current##*[=:@]}"}"
     COMPREPLY=("${COMPREPLY[@]#"$before"}")

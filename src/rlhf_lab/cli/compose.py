@@ -44,10 +44,11 @@ from rlhf_lab.experiment.rules.checks import (
 )
 from rlhf_lab.experiment.rules.derived import precision
 from rlhf_lab.models.devices import deterministic
-from rlhf_lab.runs.foreign import no_quiet_end
 from rlhf_lab.runs.renames import present_overrides
+from rlhf_lab.runs.signals import begun
 from rlhf_lab.runs.summaries import after_run, print_next
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trust import composing
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.launchers import slurm
 from rlhf_lab.sweeps.override_text import PRIMARY, primary_config
@@ -60,12 +61,13 @@ Job = Callable[[DictConfig], None]
 REPLAYED = ("max_staleness", "when_stale", "extra_rounds")
 
 
-def compose(job: Job, overrides: Sequence[str], command: str = "") -> None:
+def compose(job: Job, overrides: Sequence[str], command: str = "", run: Path | None = None) -> None:
     """Let Hydra compose the config of these overrides and run the job on it, or a sweep of jobs.
 
-    command: what sweeps start for each of their jobs; "" for jobs that cannot be swept.
+    command: what sweeps start for each of their jobs; "" for jobs that cannot be swept. run: whose
+    overrides these are; None for the user's alone.
     """
-    with ExitStack() as reading:
+    with composing(run), ExitStack() as reading:
         if not MULTIRUN & set(overrides):  # a sweep has a display of all of its jobs
             reading.enter_context(screen().phase("reading the config"))
         prepare_hydra(overrides)
@@ -102,7 +104,7 @@ def run_job(job: Job, command: str) -> None:
         try:
             loader = GlobalHydra.instance().config_loader()
             require_overlays(HydraConfig.get().runtime, loader)
-            with no_quiet_end(), deterministic(bool(cfg.get("deterministic"))):
+            with deterministic(bool(cfg.get("deterministic"))):
                 job(cfg)
         except refusals() as error:
             if HydraConfig.get().mode is not RunMode.RUN:
@@ -144,6 +146,7 @@ def checked(cfg: DictConfig, rules: Callable[[Config], Config] = check) -> tuple
         from rlhf_lab.experiment.build.prompt_lengths import require_fit
 
         require_fit(config)
+    begun()
     return config, console
 
 

@@ -104,7 +104,8 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str], may_make: bool
 
     for folder in folders:
         try:
-            compose(evaluate, overrides_again(Path(folder), changes))
+            run = Path(folder)
+            compose(evaluate, overrides_again(run, changes), run=run)
         except Exception as error:
             failures[folder] = error
             if not isinstance(error, refusals()):
@@ -124,7 +125,7 @@ EVALUATE = EvaluateCommand(
     "runs/RUN eval=full",
     job=evaluate,
     job_of_run=evaluate,
-    usage="RUN [RUN ...] [eval=full ...] [--make-stages] [-m for a sweep over one run]",
+    usage="RUN [RUN ...] [eval=full ...] [--make-stages] [--trust] [-m for a sweep over one run]",
     of_run=overrides_again,
     is_distributed=True,
 )
@@ -144,7 +145,7 @@ def show_implicit_reward(options: argparse.Namespace, console: Console) -> int:
         found = implicit_reward.compare(typed(cfg), options.run, console)
         console.table("held-out pairs", implicit_reward.COLUMNS, found.rows())
 
-    compose(write, overrides)
+    compose(write, overrides, run=options.run)
     return 0
 
 
@@ -152,7 +153,7 @@ IMPLICIT_REWARD = OptionsCommand(
     "implicit-reward",
     "compare a policy's implicit reward with a reward model",
     "runs/RUN",
-    usage="RUN",
+    usage="RUN [--trust]",
     completes="folders",
     add_options=add_options,
     action=show_implicit_reward,

@@ -6,19 +6,27 @@ import atexit
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
 from rlhf_lab.runs.disk import FULL, disk_error, disk_error_text
+from rlhf_lab.runs.foreign import ForeignFailure, ending, own_frames
 from rlhf_lab.runs.secrets import masked
-from rlhf_lab.runs.signals import TORCHRUN
-from rlhf_lab.types.errors import JobsFailed, StopRequested, UserError
+from rlhf_lab.runs.signals import INTERRUPTED as INTERRUPTED
+from rlhf_lab.runs.signals import REQUEUE as REQUEUE
+from rlhf_lab.training.engines.ranks import is_first
+from rlhf_lab.types.errors import (
+    RUN_FAILED,
+    JobsFailed,
+    RecordChanged,
+    StopRequested,
+    UserError,
+)
 
-INTERRUPTED = 130
 BAD_INPUT = 2
 FAILED = 1
-# What sysexits.h calls a temporary failure: a scheduler should run the same command again.
-REQUEUE = 75
+MOST_CHARACTERS = 600
 
 # Lines of Hydra's errors that do not help the user of a command.
 OF_HYDRA = ("Config search path:", "provider=", "See https://hydra.cc")
@@ -34,31 +42,45 @@ def refusals() -> tuple[type[Exception], ...]:
 
 
 def exit_code(command: str, run: Callable[[], int]) -> int:
-    """Run a command; if it ends early, print why in one line. Other errors are raised."""
+    """Run a command; if it ends early, print why in one line, and the frames of the user's own code
+    where a run failed. Other errors are raised."""
     try:
         return run()
     except refusals() as error:
         # Under torchrun every process refuses the same.
-        if TORCHRUN not in os.environ or os.environ.get("RANK", "0") == "0":
+        if is_first():
             complain(command, message(error))
         return BAD_INPUT
     except StopRequested as stop:
         complain(command, f"stopped by a signal; {str(stop) or 'the same command goes on'}")
         return REQUEUE
-    except OSError as error:
-        if (fault := disk_error(error)) is None:
-            raise
-        # A run that had begun adds a note about its newest checkpoint.
-        notes = "; ".join(getattr(error, "__notes__", []))
-        text = disk_error_text(fault)
-        complain(command, masked(f"{text}; {notes}" if notes else text))
-        return FAILED if notes or fault.errno in FULL else BAD_INPUT
-    except JobsFailed as error:
-        complain(command, str(error))
+    except (JobsFailed, RecordChanged) as error:
+        complain(command, message(error))
         return FAILED
+    except (Exception, SystemExit) as error:
+        fault = disk_error(error)
+        notes = [note for note in getattr(error, "__notes__", []) if note.startswith(RUN_FAILED)]
+        if not (fault or notes or isinstance(error, ForeignFailure)):
+            raise
+        text = disk_error_text(fault) if fault else shortened(failure_text(error))
+        trace = "" if fault else "".join(traceback.format_exception(error))
+        complain(command, masked("\n".join(["; ".join([text, *notes]), *own_frames(trace)])))
+        return FAILED if notes or fault is None or fault.errno in FULL else BAD_INPUT
     except KeyboardInterrupt as interrupt:
         complain(command, f"interrupted; {str(interrupt) or 'what was written stays readable'}")
         return INTERRUPTED
+
+
+def failure_text(error: BaseException) -> str:
+    """What failed: the name of the user's code is in the message of its failure."""
+    return str(error) if isinstance(error, ForeignFailure) else ending(error)
+
+
+def shortened(text: str) -> str:
+    """The first line of a text, without its middle where that is long: answers may be in it."""
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    half = MOST_CHARACTERS // 2
+    return line if len(line) <= MOST_CHARACTERS else f"{line[:half]} ... {line[-half:]}"
 
 
 def end_rank(code: int) -> NoReturn:

@@ -69,7 +69,7 @@ def export_run(options: argparse.Namespace, console: Console) -> int:
         else:
             export(typed(cfg), run, folder, version, console, options.make_stages)
 
-    compose(write, overrides)
+    compose(write, overrides, run=run)
     return 0
 
 
@@ -78,7 +78,8 @@ EXPORT = OptionsCommand(
     "write a run's policy with its model card, for transformers",
     "runs/RUN exported version=8",
     usage=(
-        "RUN [FOLDER] [version=NUMBER] [--make-stages] [--push OWNER/NAME [--private] [--dry-run]]"
+        "RUN [FOLDER] [version=NUMBER] [--make-stages] [--push OWNER/NAME [--private] "
+        "[--dry-run]] [--trust]"
     ),
     completes="folders",
     add_options=add_export_options,
@@ -121,7 +122,7 @@ def chat(options: argparse.Namespace, console: Console) -> int:
         for text in talk(typed(cfg), run, version, typed_lines(), console, *how):
             console.print(text)
 
-    compose(answer, overrides_again(run, []))
+    compose(answer, overrides_again(run, []), run=run)
     return 0
 
 
@@ -129,7 +130,7 @@ CHAT = OptionsCommand(
     "chat",
     "talk to a run's policy: a line is a prompt, an empty line begins another chat",
     "runs/RUN",
-    usage="RUN [version=NUMBER] [--temperature T] [--tokens N]",
+    usage="RUN [version=NUMBER] [--temperature T] [--tokens N] [--trust]",
     completes="folders",
     add_options=add_chat_options,
     action=chat,

@@ -29,6 +29,8 @@ from rlhf_lab.types.errors import UserError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from rlhf_lab.experiment.config.config import Config
+
 PORTS = Ports(29500, 8100)
 # The engine of several trainers that needs no package beside PyTorch.
 SHARING = "engine=fsdp"
@@ -50,7 +52,7 @@ def serve(cfg: DictConfig) -> None:
 SERVE = HydraCommand(
     "serve",
     "a vLLM server for runs on any host",
-    "generator=vllm_server generator.port=8100 model=pythia_410m",
+    "generator=vllm generator.port=8100 model=pythia_410m",
     job=serve,
 )
 
@@ -121,21 +123,17 @@ def slurm_request(options: argparse.Namespace) -> SlurmRequest:
     return SlurmRequest(*request.values())
 
 
-def with_engine(overrides: Sequence[str], num_trainers: int) -> list[str]:
+def settled(overrides: Sequence[str], layout: Layout) -> tuple[list[str], int]:
     """The overrides with an engine for so many trainers, where they choose none that shares work
-    and none by name."""
-    if num_trainers == 1 or any(word.startswith("engine=") for word in overrides):
-        return list(overrides)
+    and none by name; and how many devices a server takes."""
     from rlhf_lab.cli.compose import compose
     from rlhf_lab.experiment.config.typed import typed
 
-    found: list[str] = []
-
-    def job(cfg: DictConfig) -> None:
-        found.extend([] if typed(cfg).engine.shares_work else [SHARING])
-
-    compose(job, overrides)
-    return [*overrides, *found]
+    found: list[Config] = []
+    compose(lambda cfg: found.append(typed(cfg)), [*overrides, *torchrun.generator_of(layout)])
+    is_chosen = any(word.startswith("engine=") for word in overrides)
+    needs_one = layout.trainers > 1 and not is_chosen and not found[0].engine.shares_work
+    return [*overrides, *([SHARING] if needs_one else [])], found[0].generator.num_gpus
 
 
 def require_startable(overrides: Sequence[str], num_trainers: int, here: bool) -> None:
@@ -173,14 +171,14 @@ def launch(options: argparse.Namespace, console: Console) -> int:
     layout, overrides = layout_and_overrides(options.words)
     ports, slurm = ports_of(options), slurm_request(options)
     hosts = [] if options.slurm else torchrun.hosts_of(layout, options.hosts)
-    overrides = with_engine(overrides, layout.trainers)
+    overrides, server_devices = settled(overrides, layout)
     if options.run:
         run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-        request = ResourceRequest(options.cpu, options.mps, run_id)
+        request = ResourceRequest(server_devices, options.cpu, options.mps, run_id)
         return run_here(layout, hosts, ports, overrides, request, console)
     named = hosts or [f"node{number}" for number in range(layout.nodes)]
     run_id = "" if options.slurm else torchrun.run_id_of(str(layout), hosts, ports, overrides)
-    request = ResourceRequest(options.cpu, options.mps, run_id)
+    request = ResourceRequest(server_devices, options.cpu, options.mps, run_id)
     numbered = PORTS if ports.is_of_job else ports
     require_all(torchrun.commands(layout, named, numbered, overrides, request), layout.trainers)
     if options.slurm:
@@ -205,12 +203,11 @@ def run_here(
             f"layout={layout} with --run: only this machine's processes can be started; leave "
             "--run out and run the commands on each host, or pass --slurm"
         )
-    generator = ["generator=vllm_server"] if layout.generators else []
-    require_startable([*overrides, *generator], layout.trainers, here=True)
+    require_startable([*overrides, *torchrun.generator_of(layout)], layout.trainers, here=True)
     require_free("--port", ports.trainers)
-    for number in range(layout.generators):
-        require_free("--server-port", ports.servers + number)
     commands = torchrun.commands(layout, hosts, ports, overrides, request)
+    for number in range(sum(command.name.startswith("server") for command in commands)):
+        require_free("--server-port", ports.servers + number)
     return torchrun.run_here(commands, Path("runs") / f"launch-{request.run_id}", console)
 
 

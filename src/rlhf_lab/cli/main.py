@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from io import TextIOWrapper
 
-from rlhf_lab.cli.arguments import refuse_secrets
-from rlhf_lab.cli.command import MULTIRUN, Command
-from rlhf_lab.cli.exit_codes import BAD_INPUT, end_rank, exit_code
+from rlhf_lab.cli.arguments import refuse_secrets, without_flag
+from rlhf_lab.cli.command import MULTIRUN, Command, HydraCommand
+from rlhf_lab.cli.exit_codes import BAD_INPUT, FAILED, complain, end_rank, exit_code
+from rlhf_lab.cli.parent import Report, in_child, start_again
 from rlhf_lab.experiment.config.plugins import activate_for
 from rlhf_lab.runs.foreign import see_working_folder
 from rlhf_lab.runs.kernels import RestartNeeded
+from rlhf_lab.runs.output import CLOSED, lost, protect_output
 from rlhf_lab.runs.provenance import commit, version
-from rlhf_lab.runs.signals import TORCHRUN
+from rlhf_lab.runs.signals import TORCHRUN, listening
+from rlhf_lab.runs.trust import FLAG, trusting
 from rlhf_lab.training.engines import ranks
 from rlhf_lab.types.errors import UserError
 
@@ -26,7 +29,7 @@ from rlhf_lab.types.errors import UserError
 FILES = """
 data:stages train:train sft:stages label:stages relabel:stages reward-model:stages stages:stages
 evaluate:evaluate implicit-reward:evaluate pipeline:train sweep:sweep runs:runs watch:watch
-samples:samples chat:export resume:train replay:train fork:train attribute:attribute
+verify:verify samples:samples chat:export resume:train replay:train fork:train attribute:attribute
 timeline:timeline serve:launch launch:launch export:export sync:sync report:analysis plot:analysis
 figures:analysis tables:analysis compare:analysis publication-tables:analysis claims:analysis
 plan:plan cluster:plan explain:explain completion:completion
@@ -89,10 +92,26 @@ def version_text() -> str:
 
 def main() -> int:
     """Console script. 0: done. 2: input refused. 75: stopped by a signal, to be run again.
-    130: interrupted. Other errors are raised."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # letters that a locale lacks end no command
+    130: interrupted. Other errors are raised.
+
+    A command that composes a config runs in a child process (cli.parent); of several that torchrun
+    started, in the main one alone, since the others end when it does."""
+    protect_output()
+    arguments = sys.argv[1:]
+    command = COMMANDS.get(arguments[0]) if arguments else None
+    if isinstance(command, HydraCommand) and ranks.is_first():
+        return in_child(command.name, command_line)
+    code = command_line()
+    if reasons := set(lost().values()) - {CLOSED, os.strerror(errno.EPIPE)}:
+        # It is all that such a command does.
+        complain(" ".join(arguments[:1]), f"its output could not be written: {reasons.pop()}")
+        return code or FAILED
+    return code
+
+
+def command_line(report: Report | None = None) -> int:
+    """Run the command of sys.argv in this process. Returns its exit code, which is reported first:
+    what happens after it is no part of the command."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:
@@ -104,12 +123,16 @@ def main() -> int:
     if command is None:
         sys.stderr.write(f"rlhf-lab: {unknown(arguments[0])}\n")
         return BAD_INPUT
-    try:
-        code = exit_code(command.name, lambda: run_in_its_rank(command, arguments[1:]))
-    except RestartNeeded as restart:
-        sys.stdout.flush()
-        words = [sys.executable, "-P", "-m", "rlhf_lab.cli.main", *arguments]
-        os.execve(sys.executable, words, os.environ | restart.variables)
+    with listening(starting=command.name):
+        try:
+            code = exit_code(command.name, lambda: run_in_its_rank(command, arguments[1:]))
+        except RestartNeeded as restart:
+            if report is None:
+                start_again(arguments, restart.variables)
+            report(0, restart.variables)
+            return 0
+    if report is not None:
+        report(code, {})
     if ranks.has_joined():
         end_rank(code)
     return code
@@ -175,7 +198,11 @@ def run_command(name: str, arguments: list[str]) -> int:
     if "--version" in arguments:
         sys.stdout.write(version_text() + "\n")
         return 0
-    return command.run(arguments)
+    rest, is_trusted = without_flag(arguments, FLAG)
+    if is_trusted and FLAG not in command.usage:
+        raise UserError(f"{FLAG} is no flag of {name}: {command.line}")
+    with trusting(is_trusted):
+        return command.run(rest)
 
 
 if __name__ == "__main__":

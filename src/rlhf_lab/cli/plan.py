@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlhf_lab.cli.arguments import is_option, recorded_overrides
+from rlhf_lab.cli.arguments import is_option, primary_flags, recorded_overrides
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
@@ -69,8 +69,9 @@ def plan(options: argparse.Namespace, console: Console) -> int:
     if options.gpu:
         require_counts(options)
         if is_of_run:
-            recorded = recorded_overrides(Path(words[0]))
-            with_config(recorded, lambda config: compare(options, config, console))
+            run = Path(words[0])
+            recorded = [*primary_flags(run, []), *recorded_overrides(run)]
+            with_config(recorded, lambda config: compare(options, config, console), run)
         else:
             own = [word for word in words if not word.startswith("layout=")]
             texts = [word.removeprefix("layout=") for word in words if word not in own]
@@ -99,8 +100,11 @@ def require_counts(options: argparse.Namespace) -> None:
             raise UserError(text)
 
 
-def with_config(overrides: Sequence[str], act: Callable[[Config], None]) -> None:
-    """Act on the config of these overrides. What a machine must have to run it is not required."""
+def with_config(
+    overrides: Sequence[str], act: Callable[[Config], None], run: Path | None = None
+) -> None:
+    """Act on the config of these overrides, of a run if there is one. What a machine must have to
+    run it is not required."""
     from rlhf_lab.cli.compose import compose
     from rlhf_lab.experiment.config.typed import typed
     from rlhf_lab.experiment.rules.checks import check
@@ -110,7 +114,7 @@ def with_config(overrides: Sequence[str], act: Callable[[Config], None]) -> None
         check(config, here=False)
         act(config)
 
-    compose(job, overrides)
+    compose(job, overrides, run=run)
 
 
 def search(
@@ -168,7 +172,10 @@ PLAN = OptionsCommand(
     "plan",
     "predict other settings from a run's times, or layouts of GPUs",
     "runs/RUN mode=async run.passes=1,2",
-    usage="RUN [key=value,value ...] | --gpu NAME [--devices N] [RUN | layout=... key=value ...]",
+    usage=(
+        "RUN [key=value,value ...] | --gpu NAME [--devices N] [RUN [--trust] | layout=... "
+        "key=value ...]"
+    ),
     completes="folders",
     add_options=add_plan_options,
     action=plan,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlhf_lab.cli.analysis import extra_needed
-from rlhf_lab.cli.arguments import overrides_to_resume, refuse_secrets
+from rlhf_lab.cli.arguments import overrides_to_resume, refuse_secrets, without_flag
 from rlhf_lab.cli.command import MULTIRUN
 from rlhf_lab.cli.exit_codes import message, refusals
 from rlhf_lab.cli.train import TRAIN, start
@@ -24,6 +24,7 @@ from rlhf_lab.runs.given import name_of_function, path_of_rows
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.runs.manifest import read_manifest
+from rlhf_lab.runs.trust import FLAG, trusting
 from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError
 
@@ -115,8 +116,9 @@ def started(words: list[str], of_run: Callable[[Path, Sequence[str]], list[str]]
 
         found.append(start_run(TRAIN.name, start, cfg))
 
-    with as_command():
-        replace(TRAIN, job=job, of_run=of_run).run(words)
+    rest, is_trusted = without_flag(words, FLAG)
+    with as_command(), trusting(is_trusted):
+        replace(TRAIN, job=job, of_run=of_run).run(rest)
     return Run(found[0])
 
 

@@ -22,7 +22,7 @@ from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.options import wandb_server
 from rlhf_lab.runs.trackers.wandb import FILES, save_report
-from rlhf_lab.types.errors import StopRequested, UserError
+from rlhf_lab.types.errors import UserError
 
 OFFLINE = "offline-run-*/run-*.wandb"
 # wandb's own mark of a file that a server has taken whole.
@@ -137,8 +137,7 @@ def send(outbox: Outbox, console: Console, stop: SignalHandler) -> bool:
         with stop.shielded():
             child = Child(words, log, {"WANDB_MODE": "online"})
         try:
-            if stop.is_requested:
-                raise KeyboardInterrupt if stop.is_interrupt else StopRequested
+            stop.raise_requested()
             code = child.wait(limit)
         finally:
             child.close()

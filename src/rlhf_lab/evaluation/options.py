@@ -115,7 +115,9 @@ class EvalOptions(limits.OptionGroup, key="eval"):
         ),
     )
     tasks_folder: str = limits.option(
-        "", about="Folder with task files of your own (YAML) that eval.tasks may name."
+        "",
+        about="Folder with task files of your own (YAML) that eval.tasks may name.",
+        trust=True,
     )
     fewshot: int = limits.count(
         -1,

@@ -106,7 +106,9 @@ def load_gguf(file: Path, model: PretrainedModel, key: str, dtype: torch.dtype) 
     folder, name = str(file.parent), file.name
     options = {**model.keywords, "dtype": dtype}
     with parsed(model.path, key):
-        quantised = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, **options)
+        quantised = AutoModelForCausalLM.from_pretrained(
+            folder, gguf_file=name, trust_remote_code=False, **options
+        )
         # A model read from GGUF refuses save_pretrained; the same tensors in a fresh one do not.
         config = quantised.config
         if hasattr(config, "quantization_config"):
@@ -119,7 +121,9 @@ def load_gguf(file: Path, model: PretrainedModel, key: str, dtype: torch.dtype) 
 
 def gguf_tokenizer(file: Path, path: str, key: str) -> Any:
     with parsed(path, key):
-        return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+        return AutoTokenizer.from_pretrained(
+            str(file.parent), gguf_file=file.name, trust_remote_code=False
+        )
 
 
 def text_config(config: Any, path: str, key: str) -> Any:

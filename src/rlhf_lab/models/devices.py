@@ -84,6 +84,11 @@ def require_workspace() -> None:
 
 def check_name(device: str, key: str) -> None:
     """Raises UserError unless it is auto, cpu, cuda or cuda:N. key: the option that named it."""
+    if device.startswith("mps"):
+        raise UserError(
+            f"{key}={device}: Apple's GPU is not supported, since it has no float64 and gives no "
+            "equal bits: pass auto or cpu"
+        )
     if not DEVICE.fullmatch(device):
         raise UserError(f"{key}={device}: choose auto, cpu, cuda or cuda:0, cuda:1, ...")
 

@@ -27,6 +27,7 @@ from rlhf_lab.models.forward import (
 from rlhf_lab.models.layer_stack import Stack, signed, stack_of, turned
 from rlhf_lab.models.numerical_check import reads_as_single_rows
 from rlhf_lab.types.data import Batch
+from rlhf_lab.types.heartbeat import beat
 
 # Called with a layer's number, keys and values, B heads L D each.
 Keep = Callable[[int, Tensor, Tensor], None]
@@ -141,5 +142,6 @@ def last_token_outputs(stack: Stack, rows: Sequence[Sequence[int]], size: int) -
         chosen = [rows[number] for number in by_length[start : start + size]]
         hidden_B1E = last_columns(stack, *pad_left(chosen, 0), width=1)
         found.append(stack.head(stack.norm(hidden_B1E[:, 0])))
+        beat()
     output_BH: Tensor = torch.cat(found)[torch.tensor(by_length).argsort()]
     return output_BH

@@ -145,7 +145,9 @@ def load_weights_of(kind: Any, path: str, key: str, revision: str = "", **option
     require_files(path, key)
     name, where = located(path, revision)
     with parsed(path, key):
-        model, loading = kind.from_pretrained(name, output_loading_info=True, **where, **options)
+        model, loading = kind.from_pretrained(
+            name, output_loading_info=True, trust_remote_code=False, **where, **options
+        )
     if missing := sorted(loading["missing_keys"]):
         raise no_weights(kind, missing, path, key)
     require_finite(model, path, key)
@@ -191,7 +193,7 @@ def load_config_of(path: str, key: str, revision: str = "") -> Any:
         return load_config_of(base.path, base.key, base.revision)
     require_config(path, key)
     with parsed(path, key):
-        return AutoConfig.from_pretrained(name, **where)
+        return AutoConfig.from_pretrained(name, trust_remote_code=False, **where)
 
 
 def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
@@ -203,7 +205,7 @@ def load_tokenizer_of(path: str, key: str, revision: str = "") -> Any:
         return load_tokenizer_of(base.path, base.key, base.revision)
     try:
         with quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(name, **where)
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **where)
             # Of some families, transformers makes an empty one where there are no files.
             is_empty = set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids)
     except BaseException as error:
@@ -230,7 +232,7 @@ def shape_of(kind: Any, config: Any, path: str, key: str, **options: Any) -> Any
     Raises UserError, naming the option `key`, where the config describes none.
     """
     with parsed(path, key), MetaWeights():
-        return kind.from_config(config, **options)
+        return kind.from_config(config, trust_remote_code=False, **options)
 
 
 def no_tokenizer(path: str, key: str, why: str) -> UserError:

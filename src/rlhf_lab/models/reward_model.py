@@ -22,6 +22,7 @@ from rlhf_lab.models.loading import (
 )
 from rlhf_lab.models.quiet import quiet_transformers
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.precision import Precision
 
 OFFSET = "reward_offset"
 
@@ -34,7 +35,7 @@ def reward_model_from(policy: Any, seed: int, head_std: float = 0.0) -> Any:
     std = head_std or 1 / math.sqrt(config.hidden_size + 1)
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForSequenceClassification.from_config(config)
+        model = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
         torch.nn.init.normal_(model.score.weight, std=std)
     model.base_model.load_state_dict(policy.base_model.state_dict())
     return settled(model.to(policy.dtype))
@@ -79,17 +80,22 @@ def scorer_tokenizer(model: Any, path: str, key: str, tokenizer: str) -> Any:
     return found
 
 
-def for_scores(model: Any, device: torch.device) -> Any:
-    """The model in eval mode on the device that it scores on, in float32 on a CPU; elsewhere a
-    linear head `score` alone is. bfloat16 has steps of 0.06 near 12, which tie samples and order
-    pairs otherwise.
+def for_scores(model: Any, device: torch.device, dtype: Precision = Precision.auto) -> Any:
+    """The model in eval mode on the device that it scores on, its body in `dtype` and all modules
+    beside the body (poolers and the head) in float32: bfloat16 has steps of 0.06 near 12, which tie
+    samples and order pairs otherwise.
     """
-    model = model.eval().to(device)
-    if device.type == "cpu":
-        return model.float()
-    if hasattr(model, "score"):
-        model.score.float()
+    body_dtype = getattr(torch, dtype.on(device.type).value)
+    model = model.eval().to(device, body_dtype)
+    for module in model.children():
+        if module is not model.base_model and body_dtype is not torch.float32:
+            module.float().register_forward_pre_hook(in_float32)
     return model
+
+
+def in_float32(_: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments of a module, numbers of lower precision as float32."""
+    return tuple(x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in inputs)
 
 
 def offset_of(model: Any, path: str, key: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlhf_lab.rewards.limited import OnError
 from rlhf_lab.types import limits
+from rlhf_lab.types.precision import Precision
 
 AUTO = "auto"
 
@@ -39,7 +40,19 @@ def needs_eos() -> bool:
 
 
 def micro_rows() -> int:
-    return limits.rows(32, about="Rows of one forward pass of the reward model.")
+    about = (
+        "Rows of one forward pass of the reward model; a GPU reads rows of like length together, "
+        "up to 512 tokens for each of them."
+    )
+    return limits.rows(32, about=about)
+
+
+def dtype() -> Precision:
+    about = (
+        "Type of the reward model's weights and passes: auto is bfloat16 on a GPU and float32 on a "
+        "CPU. Its head computes in float32 in any case."
+    )
+    return limits.option(Precision.auto, about=about)
 
 
 def device() -> str:

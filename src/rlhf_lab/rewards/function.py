@@ -67,7 +67,9 @@ class FunctionReward(RewardOptions):
 
     name: str = limits.name("function")
     path: str = limits.option(
-        "", about="Dotted name of the function; modules of the working folder can be imported."
+        "",
+        about="Dotted name of the function; modules of the working folder can be imported.",
+        trust=True,
     )
     style: Style = limits.option(
         Style.auto,

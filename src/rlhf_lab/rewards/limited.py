@@ -52,6 +52,10 @@ class SampleScorer(Reward):
         self._workers: Workers | None = None
         self._counts: Counter[str] = Counter()
 
+    @property
+    def called(self) -> str:
+        return self._scoring.name
+
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         """One float per sample, in order; none for a group of which one sample has no score."""
         return [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.devices import chosen, device_of, torch_threads
 from rlhf_lab.models.forward import positions
 from rlhf_lab.models.last_token_forward import last_column_stack, last_token_outputs
+from rlhf_lab.models.microbatches import GroupSize, buckets, longest_first
 from rlhf_lab.models.reward_model import chosen_label, for_scores, load_reward_model
 from rlhf_lab.models.right_padded import is_causal, right_padded_inputs, stores_no_masks
 from rlhf_lab.rewards.fields import AUTO
@@ -26,6 +27,7 @@ from rlhf_lab.rewards.model_options import LearnedReward
 from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.tasks import chat
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.heartbeat import beat
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Finish, Group, Sample
 from rlhf_lab.types.text_frame import TextFrame
@@ -36,6 +38,7 @@ Encode = Callable[[Group, Sample], Sequence[int]]
 Read = Callable[[Group, Sample, Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 
 CPU = torch.device("cpu")
+TOKENS_OF_ROW = 512
 
 
 class ModelScorer(Reward):
@@ -56,7 +59,7 @@ class ModelScorer(Reward):
         device: torch.device = CPU,
         by_length: bool = False,
     ) -> None:
-        self._model = for_scores(model, device)
+        self._model = for_scores(model, device, options.dtype)
         self._stack = last_column_stack(self._model) if by_length else None
         self._label = max(0, options.label)
         self._offset = offset
@@ -121,9 +124,22 @@ def require_token_scores(model: Any, path: str, key: str) -> None:
 
 
 def scores_of(model: Any, rows: Sequence[Sequence[int]], size: int, label: int = 0) -> Tensor:
-    """The reward of each row, B, `size` rows at a time."""
-    starts = range(0, len(rows), size)
-    return torch.cat([row_scores(model, rows[start : start + size], label) for start in starts])
+    """The reward of each row, B, in the passes of `passes`."""
+    score_B = torch.empty(len(rows))
+    for numbers in passes([len(row) for row in rows], size, device_of(model).type):
+        score_B[numbers] = row_scores(model, [rows[number] for number in numbers], label)
+        beat()
+    return score_B
+
+
+def passes(lengths: Sequence[int], size: int, device_type: str) -> Iterator[list[int]]:
+    """The numbers of the rows of each forward pass: `size` rows in order on a CPU; on a GPU rows of
+    like length, the longest first, up to TOKENS_OF_ROW padded tokens for each of `size` rows."""
+    sizes = [GroupSize(length, 0, 1) for length in lengths]
+    if device_type == "cpu":
+        return buckets(sizes, range(len(sizes)), size, 0)
+    order = longest_first(sizes, range(len(sizes)))
+    return buckets(sizes, order, len(sizes), size * TOKENS_OF_ROW)
 
 
 def row_scores(model: Any, rows: Sequence[Sequence[int]], label: int = 0) -> Tensor:
@@ -165,9 +181,9 @@ def token_scores(model: Any, rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def head_outputs(model: Any, hidden: Tensor) -> Tensor:
-    """The head's float32 outputs, ...H, of hidden states, ...D; in the precision of its weights,
-    which may be more than the body's."""
-    output: Tensor = model.score(hidden.to(model.score.weight.dtype))
+    """The head's outputs, ...H, as float32, of hidden states, ...D. After `for_scores` the head
+    computes in float32."""
+    output: Tensor = model.score(hidden)
     return output.float()
 
 

@@ -12,6 +12,7 @@ from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.precision import Precision
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Group
 
@@ -28,6 +29,7 @@ class LearnedReward(RewardOptions):
     needs_eos: bool = fields.needs_eos()
     micro_rows: int = fields.micro_rows()
     device: str = fields.device()
+    dtype: Precision = fields.dtype()
     is_learned: ClassVar[bool] = True
 
     @property

@@ -14,6 +14,7 @@ from rlhf_lab.tasks.references import reference_form, reference_sample
 from rlhf_lab.tasks.task_options import Task
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.precision import Precision
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example, Group, Sample
 
@@ -25,8 +26,8 @@ class RewardOptions(limits.OptionGroup, ABC, key="reward"):
     model, needs_episodes: by the environment of the task. reads_example: the score depends on the
     task's example, not on the texts alone. runs_own_code: it imports a module of the user's. terms:
     rewards that it combines, by name; by_task: each scores the samples of the task of this name in
-    a mixture. device: where its models run. paths_key: the option that names its models; tokenizer:
-    where theirs is, '' beside the model.
+    a mixture. device, dtype: where its models run, and in which type of numbers. paths_key: the
+    option that names its models; tokenizer: where theirs is, '' beside the model.
     """
 
     is_rule: ClassVar[bool] = False
@@ -40,6 +41,7 @@ class RewardOptions(limits.OptionGroup, ABC, key="reward"):
     name: str
     terms: Mapping[str, Any] = MappingProxyType({})
     device: str = AUTO
+    dtype: Precision = Precision.auto
     tokenizer: str = ""
 
     @abstractmethod

@@ -15,18 +15,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.models.devices import torch_threads
+from rlhf_lab.models.devices import device_of, torch_threads
 from rlhf_lab.models.reward_model import for_scores, load_reward_model
 from rlhf_lab.rewards.model import (
     CPU,
     Read,
     device_for,
+    passes,
     require_token_scores,
     steps_encoder,
     token_scores,
 )
 from rlhf_lab.rewards.options import RewardContext
 from rlhf_lab.rewards.steps_options import Decode, Refine, StepsReward, step_ends
+from rlhf_lab.types.heartbeat import beat
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Group, Sample
 from rlhf_lab.types.text_frame import TextFrame
@@ -46,7 +48,7 @@ class StepsScorer(Reward):
         threads: int,
         device: torch.device = CPU,
     ) -> None:
-        self._model = for_scores(model, device)
+        self._model = for_scores(model, device, options.dtype)
         self._offset = offset
         self._options = options
         self._decode = decode
@@ -62,13 +64,16 @@ class StepsScorer(Reward):
         samples = [(group, sample) for group in groups for sample in group.samples]
         ends = [self._ends(sample) for _, sample in samples]
         rows = [self._read(*pair, end) for pair, end in zip(samples, ends, strict=True)]
-        size = self._options.micro_rows
+        lengths = [len(tokens) for tokens, _ in rows]
+        found: list[list[float]] = [[] for _ in rows]
         with torch_threads(self._threads), torch.inference_mode():
-            parts = [
-                self._probabilities(rows[start : start + size])
-                for start in range(0, len(rows), size)
-            ]
-        probabilities = iter([row for part in parts for row in part])
+            device_type = device_of(self._model).type
+            for chosen in passes(lengths, self._options.micro_rows, device_type):
+                each = self._probabilities([rows[number] for number in chosen])
+                for number, row in zip(chosen, each, strict=True):
+                    found[number] = row
+                beat()
+        probabilities = iter(found)
         positions = iter(ends)
         out = []
         for group in groups:

@@ -11,6 +11,7 @@ from rlhf_lab.rewards import fields
 from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.precision import Precision
 from rlhf_lab.types.reward import Reward
 from rlhf_lab.types.samples import Example
 
@@ -92,6 +93,7 @@ class StepsReward(RewardOptions):
     )
     micro_rows: int = fields.micro_rows()
     device: str = fields.device()
+    dtype: Precision = fields.dtype()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rlhf_lab.runs.child import die_with, ignore_group_signals
+from rlhf_lab.runs.child import ignore_group_signals
 from rlhf_lab.runs.foreign import described, ending, shown
+from rlhf_lab.runs.processes import die_with
 from rlhf_lab.types.samples import Example
 
 # Rewards become tensors of float32.

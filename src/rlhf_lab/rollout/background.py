@@ -63,7 +63,8 @@ class OwnStream:
     def __init__(self, device: torch.device) -> None:
         self._stream: Any = None
         if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            # Before the trainer's large kernels: those of a decode step are short, and many.
+            self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
             self._stream.wait_stream(torch.cuda.current_stream(device))
 
     def run(self, worker: RolloutWorker, feed: WeightFeed, chunk: Chunk) -> Rollout:

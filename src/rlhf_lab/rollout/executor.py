@@ -5,16 +5,25 @@ Threads and processes, whose executors are in background.py, share the queue of 
 
 from __future__ import annotations
 
+import math
+import sys
 import threading
+import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import monotonic
+from types import FrameType
 from typing import Protocol
 
 from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.worker import RolloutWorker
+from rlhf_lab.runs.foreign import own_frames
+from rlhf_lab.runs.signals import current
 from rlhf_lab.types.data import Weights
+from rlhf_lab.types.errors import StopRequested
 from rlhf_lab.types.protocols import WeightFeed
 from rlhf_lab.types.rollouts import Chunk, Rollout
 
@@ -61,8 +70,16 @@ class InlineExecutor:
     failure: BaseException | None = None
     restarts = 0
 
-    def __init__(self, make_worker: MakeWorker) -> None:
+    def __init__(
+        self,
+        make_worker: MakeWorker,
+        hang_seconds: float = math.inf,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """hang_seconds: without progress in a call, after which `report` is called with its name:
+        code in this process cannot be stopped but by a signal."""
         self._make_worker = make_worker
+        self._hang_seconds, self._report = hang_seconds, report
         self.seconds_in_caller = 0.0
         self.on_done: Callable[[Rollout], None] = lambda _: None
 
@@ -82,8 +99,9 @@ class InlineExecutor:
     def submit(self, feed: WeightFeed, chunk: Chunk) -> Future[Rollout]:
         future: Future[Rollout] = Future()
         try:
-            rollout = self._worker.run(feed, chunk)
-        except Exception as error:
+            with self._watched() as pulse, current().immediate():
+                rollout = self._worker.run(feed, chunk, pulse)
+        except (Exception, StopRequested) as error:
             # Raised when the chunk is taken, as by a background executor.
             future.set_exception(error)
             return future
@@ -91,6 +109,39 @@ class InlineExecutor:
         self.on_done(rollout)
         future.set_result(rollout)
         return future
+
+    @contextmanager
+    def _watched(self) -> Iterator[Callable[[], None]]:
+        """The heartbeat of a call in the block; a call without one for too long is reported."""
+        ended, caller, beats = threading.Event(), threading.get_ident(), [monotonic()]
+
+        def watch() -> None:
+            while not ended.wait(beats[-1] + self._hang_seconds - monotonic()):
+                if monotonic() - beats[-1] >= self._hang_seconds:
+                    self._report(self._hang_text(sys._current_frames()[caller]))
+                    return
+
+        def pulse() -> None:
+            beats[0] = monotonic()
+
+        if self._hang_seconds < math.inf:
+            threading.Thread(target=watch, name="watch", daemon=True).start()
+        try:
+            yield pulse
+        finally:
+            ended.set()
+
+    def _hang_text(self, frame: FrameType) -> str:
+        """What a call does that takes too long: its name and where it is."""
+        stack = "".join(traceback.format_stack(frame))
+        where = own_frames(stack) or stack.splitlines()[-2:]
+        return "\n".join(
+            [
+                f"{self._worker.calling} has made no progress for mode.hang_seconds="
+                f"{self._hang_seconds:g}; Ctrl-C or SIGTERM ends the run with all its rounds saved",
+                *where,
+            ]
+        )
 
     def close(self) -> None:
         """Stop what the generator started."""

@@ -154,7 +154,7 @@ class Mode(limits.OptionGroup, key="mode"):
         60.0,
         about=(
             "Seconds without progress after which a generator process has failed; it is reported "
-            "after 5 s."
+            "after 5 s. A call in the trainer's own process (mode=sync) is reported after them."
         ),
     )
     max_restarts: int = limits.count(

@@ -21,7 +21,8 @@ from rlhf_lab.types.samples import Finish, Group, Sample
 class RolloutWorker:
     """A pure function of weights and chunk, but for the times it reports.
 
-    pulse is called at every step, by which an observer distinguishes work from a hang.
+    pulse is called at every step, by which an observer distinguishes work from a hang. calling: the
+    generator or reward that was called last, in messages.
     """
 
     def __init__(
@@ -38,11 +39,13 @@ class RolloutWorker:
         self._reward = reward
         self._reward_reads_tokens = is_model
         self._clock = clock
+        self.calling = ""
 
     def run(self, feed: WeightFeed, chunk: Chunk, pulse: Callable[[], None] = nothing) -> Rollout:
         """Generate and score. Whatever the generator or the reward raises stops the run."""
         recorder = SegmentRecorder(feed, pulse)
         start = self._clock()
+        self.calling = type(self._generator).__name__
         with watched(pulse):
             unscored = self._generated(recorder, chunk)
         generated = self._clock()
@@ -103,6 +106,7 @@ class RolloutWorker:
     ) -> Rollout:
         """The rollout with rewards of the groups that have ended."""
         start = rollout.spans[-1].end
+        self.calling = self._reward.called
         with watched(pulse):
             with_rewards = iter(self._reward.scored(ended))
         scored = self._clock()

@@ -9,11 +9,9 @@ start in a moment.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,13 +21,17 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from rlhf_lab.runs.processes import birth
+
 # In the words of a command: the number of the child's end of the pipe.
 PIPE = "{pipe}"
 POLL_SECONDS = 0.2
 TAIL_LINES = 30
 # What terminals and schedulers send to all processes of a group or a job.
-GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-PR_SET_PDEATHSIG = 1
+GROUP_SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
 # Set, to any text, it keeps the working folder out of the path by which Python imports.
 SAFE_PATH, OURS = "PYTHONSAFEPATH", "rlhf_lab"
 
@@ -140,20 +142,6 @@ def last_lines(log: Path, number: int = TAIL_LINES) -> str:
     return "\n".join(lines[-number:]) or "(nothing)"
 
 
-def birth(pid: int) -> str | None:
-    """When a process started, in the kernel's ticks; None if it ended or there is no /proc.
-
-    A pid alone may have passed to another process since.
-    """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The command's name, in parentheses, may itself hold spaces and parentheses.
-    after_name = text.rpartition(")")[2].split()
-    return None if after_name[0] == "Z" else after_name[19]
-
-
 def end_process(pid: int, seconds: float) -> bool:
     """SIGTERM, and after `seconds` SIGKILL to the process group. Returns whether the process ended
     by itself. For signal handlers: takes no lock that somebody who waits for the process holds."""
@@ -161,7 +149,8 @@ def end_process(pid: int, seconds: float) -> bool:
     for kill, number in ((os.kill, signal.SIGTERM), (os.killpg, signal.SIGKILL)):
         if birth(pid) != born or born is None:
             break
-        with contextlib.suppress(ProcessLookupError):
+        # macOS answers EPERM for a group in which all have ended.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, number)
         deadline = time.monotonic() + seconds
         while birth(pid) == born and time.monotonic() < deadline:
@@ -212,12 +201,3 @@ def when_ended(parent: Any, act: Callable[[], object]) -> None:
         act()
 
     threading.Thread(target=wait_and_act, daemon=True).start()
-
-
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, even in the middle of a call that
-    never returns (Linux). Elsewhere an idle child sees its closed pipe."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before this call
-            os._exit(1)

@@ -5,6 +5,7 @@ a full, read-only or protected disk.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -31,7 +32,6 @@ CLOSED = {
 }  # fmt: skip
 # An error of the system in the exceptions of libraries in Rust.
 OF_SYSTEM = re.compile(r"\(os error (\d+)\)")
-STATUS = Path("/proc/self/status")
 ENTRY = "entry.json"
 DRAFT = ".making-"
 NONE: Mapping[str, str] = {}
@@ -97,7 +97,7 @@ def save_file(tensors: Mapping[str, Tensor], path: Path) -> None:
 def follow_umask(path: Path) -> None:
     """Give a file, or a folder and its contents, the rights of new files; temporary files and
     those of safetensors are for their owner alone."""
-    mask = umask()
+    mask = umask(path if path.is_dir() else path.parent)
     for part in (path, *(path.rglob("*") if path.is_dir() else ())):
         mode = part.lstat().st_mode
         if part.is_dir() and not part.is_symlink():
@@ -107,16 +107,16 @@ def follow_umask(path: Path) -> None:
             part.chmod(mode & 0o111 | 0o666 & ~mask)
 
 
-def umask() -> int:
-    """The bits that new files do not get."""
+def umask(folder: Path) -> int:
+    """The bits that new files and folders in a folder do not get. Found by a file, since the system
+    shows them only to a process that changes them, for its other threads too."""
+    probe = folder / f"{DRAFT}{uuid4().hex[:12]}"
+    descriptor = os.open(probe, os.O_CREAT | os.O_EXCL, 0o777)
     try:
-        lines = STATUS.read_text(encoding="utf-8").splitlines()
-        return next(int(line.split()[1], 8) for line in lines if line.startswith("Umask:"))
-    except (OSError, StopIteration):
-        # Other systems show it only when it is changed, which other threads may see.
-        mask = os.umask(0o022)
-        os.umask(mask)
-        return mask
+        return 0o777 & ~os.fstat(descriptor).st_mode
+    finally:
+        os.close(descriptor)
+        probe.unlink()
 
 
 class CorruptFolder(Exception):
@@ -232,6 +232,10 @@ def flush(path: Path) -> None:
     """Force a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        # The fsync of macOS leaves data in the disk's cache.
+        if full := getattr(fcntl, "F_FULLFSYNC", None):
+            fcntl.fcntl(descriptor, full)
+        else:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -1,6 +1,7 @@
 """The folder of a run: its files and how they are read, and new folders.
 
 manifest.json   what ran, with what, and how it ended     config.yaml   the resolved config
+failure.txt     the traceback of a run that failed
 metrics.jsonl   one row per round                         evals.jsonl   one row per evaluation
 schedule.jsonl  which versions generated each chunk       timeline.jsonl  spans of each process
 rollouts.jsonl  some samples of each round
@@ -19,6 +20,7 @@ from rlhf_lab.types.errors import UserError
 
 MANIFEST = "manifest.json"
 CONFIG = "config.yaml"
+FAILURE = "failure.txt"
 METRICS = "metrics.jsonl"
 EVALS = "evals.jsonl"
 # Label of the evaluation of the last version on more prompts: evals-last.jsonl.
@@ -28,6 +30,8 @@ TIMELINE = "timeline.jsonl"
 VALIDATION = "validation.jsonl"
 ROLLOUTS = "rollouts.jsonl"
 POLICY = "policy"
+# What rows are appended to while a run trains.
+GROWING = (METRICS, SCHEDULE, TIMELINE, ROLLOUTS)
 
 
 def manifest_path(folder: Path) -> Path:

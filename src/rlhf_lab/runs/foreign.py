@@ -8,18 +8,26 @@ run: `rlhf-lab runs` shows it as died, and `rlhf-lab resume` resumes from the la
 from __future__ import annotations
 
 import os
+import re
 import reprlib
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rlhf_lab.types.errors import StopRequested
 
 T = TypeVar("T")
-# Where installed packages are, in the words of sysconfig.
+FRAME = re.compile(r'\s*File "([^"]+)", line \d+')
+# Folders of packages, in the words of sysconfig.
 PACKAGES = ("purelib", "platlib")
+# Folders whose code is not the user's: this package and its plugins of Hydra, and Python.
+SOURCE = Path(__file__).parents[2]
+NOT_OWN = (
+    *(f"{SOURCE / name}{os.sep}" for name in ("rlhf_lab", "hydra_plugins")),
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", *PACKAGES)),
+)
 
 
 class ForeignFailure(RuntimeError):
@@ -60,19 +68,20 @@ def shown(value: object) -> str:
     return reprlib.repr(value)
 
 
-@contextmanager
-def no_quiet_end() -> Iterator[None]:
-    """Make sys.exit inside of the block an error: it must not look like the end of a command."""
-    pid = os.getpid()
-    try:
-        yield
-    except SystemExit as error:
-        if os.getpid() != pid:
-            raise
-        raise RuntimeError(
-            f"sys.exit({shown(error.code)}) was called in the middle of the run: return a "
-            "value or raise an exception"
-        ) from error
+def own_frames(text: str) -> list[str]:
+    """The lines of a traceback that are of the user's own files, and not of this package, Python or
+    what is installed; with the tracebacks of other processes that are in it."""
+    own: list[str] = []
+    is_own = False
+    for line in text.splitlines():
+        if found := FRAME.match(line):
+            file = found[1]
+            is_own = not file.startswith(("<", *NOT_OWN)) and "site-packages" not in file
+        elif not line.startswith("    "):
+            is_own = False  # the error itself, or the next traceback
+        if is_own:
+            own.append(line)
+    return own
 
 
 def see_working_folder() -> None:

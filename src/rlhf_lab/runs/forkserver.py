@@ -1,5 +1,9 @@
 """Child processes forked from a server that has all modules imported: a start takes 0.1 s.
 
+On macOS children are spawned, which takes seconds: libraries of Apple that torch loads (Metal,
+CoreFoundation) do not survive a fork. RLHF_LAB_START=forkserver or spawn in the environment
+chooses the method.
+
 Multiprocessing's fork server is one per process. It starts with the first child, or with `warm`,
 and ends when all processes that may use it have ended. Its children fork theirs from it too.
 The server ignores signals to a process group or a Slurm step: it must not end before a trainer has
@@ -34,15 +38,16 @@ from rlhf_lab.runs.child import (
 )
 from rlhf_lab.types.errors import UserError
 
-METHOD = "forkserver"
+# Names the start method: forkserver or spawn.
+SWITCH = "RLHF_LAB_START"
 # All that a job or a generator imports.
 PRELOAD = [
     *(__name__, "rlhf_lab.cli.main", "rlhf_lab.cli.compose", "rlhf_lab.experiment.run.lifecycle"),
     "rlhf_lab.experiment.config.preloaded",
 ]
 
-# 107 bytes, the kernel's limit, without /pymp-xxxxxxxx/listener-xxxxxxxx.
-LONGEST_FOLDER = 75
+# The kernel's limit in bytes, without /pymp-xxxxxxxx/listener-xxxxxxxx.
+LONGEST_FOLDER = (103 if sys.platform == "darwin" else 107) - 32
 
 _server: Any = forkserver._forkserver
 # The server's pid, in a child that it forked.
@@ -65,7 +70,7 @@ def start(
     moment on; otherwise they have their default effect. The main module of this process is not
     imported.
     """
-    context: Any = multiprocessing.get_context(METHOD)
+    context: Any = multiprocessing.get_context(method())
     outputs = tuple(SentDescriptor(number) for number in (1, 2) if is_open(number))
     with _starting:
         process: BaseProcess = context.Process(
@@ -82,32 +87,49 @@ def start(
         # their own to workers, such as joblib's loky.
         known = (None, *multiprocessing.get_all_start_methods())
         if multiprocessing.get_start_method(allow_none=True) not in known:
-            multiprocessing.set_start_method(METHOD, force=True)
-        warm()
-        with nameless_main():
-            process.start()
+            multiprocessing.set_start_method(method(), force=True)
+        with safe_path():
+            warm()
+            with nameless_main(), signals_blocked():
+                process.start()
     return process
 
 
+def method() -> str:
+    """How children start. Raises UserError if the environment names another way."""
+    chosen = os.environ.get(SWITCH) or ("spawn" if sys.platform == "darwin" else "forkserver")
+    if chosen not in ("forkserver", "spawn"):
+        raise UserError(f"{SWITCH}={chosen} in the environment: choose forkserver or spawn")
+    return chosen
+
+
 def warm() -> None:
-    """Start the server, which imports in the background."""
+    """Start the server, which imports in the background; nothing where children are spawned."""
     with _starting:
         if _server_pid is not None and os.getppid() == _server_pid:
             # Multiprocessing would start a second server: it does not know its parent's.
             _server.ensure_running = resource_tracker.ensure_running
             return
         require_short_folder(tempfile.gettempdir())
+        if method() == "spawn":
+            return
         vars(_server).pop("ensure_running", None)
         forkserver.set_forkserver_preload(PRELOAD)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
-        try:
-            with safe_path():
-                # It unblocks some of them.
-                resource_tracker.ensure_running()
-                signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
-                forkserver.ensure_running()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with safe_path(), signals_blocked():
+            forkserver.ensure_running()
+
+
+@contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Block GROUP_SIGNALS in this thread, and so in what it starts, until that acts on them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+    try:
+        # It unblocks some of them.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def require_short_folder(folder: str) -> None:
@@ -147,8 +169,9 @@ class SentDescriptor:
 def receive_output(number: int, sent: Any) -> SentDescriptor:
     """In the child: give a descriptor that was sent its number."""
     descriptor = sent.detach()
-    os.dup2(descriptor, number)
-    os.close(descriptor)
+    if descriptor != number:  # spawn passes it under its number
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     return SentDescriptor(number)
 
 
@@ -179,7 +202,7 @@ def run_target(context: ParentState, target: Callable[..., object], args: tuple[
     os.environ.update(context.environment)
     forget_safe_path()
     if context.name:
-        with contextlib.suppress(OSError):  # no Linux
+        with contextlib.suppress(OSError):  # not Linux
             Path("/proc/self/comm").write_text(context.name)
     if context.ignores_signals:
         ignore_group_signals()

@@ -7,8 +7,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from pydantic import ValidationError
 from rlhf_lab.runs import metric_names
 from rlhf_lab.runs.disk import atomic_write
 from rlhf_lab.runs.reading import Unreadable, adapter_of, checked, content, parse_json
+from rlhf_lab.runs.row_digests import Extent, extent_of, running_extent
 from rlhf_lab.runs.schema import RolloutSample, Scheduled, Timed, row_type
 from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.types.data import Metrics
@@ -93,27 +96,88 @@ def with_remedy(error: Unreadable, number: int) -> Unreadable:
 
 
 class JsonlFile:
-    """Appends rows, each written out at once: a kill loses none, a full disk leaves no half."""
+    """Appends rows, each written out at once: a kill loses none, a full disk leaves no half.
+
+    `extent` is what the file had when it was opened and what was appended since, whatever lies at
+    its path. `change` is what another process did to the file, "" if nothing, as the last row
+    found it. From then on rows go to `place`: NAME.own, behind a copy of the rows before, or the
+    path itself where these are lost.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = path.open("ab", buffering=0)
+        self.path = self.place = path
+        self.change = ""
+        self._file: FileIO | None = None
+
+    def open(self) -> FileIO:
+        """The file, opened and created if need be."""
+        if self._file is None:
+            self._file = self.path.open("a+b", buffering=0)
+            self._written = running_extent(self.path)
+        return self._file
 
     def append(self, *rows: Mapping[str, Any]) -> None:
         """Write rows at once. An OSError names the file, which then ends with the row before."""
         text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-        data = memoryview(text.encode())
-        start = self._file.seek(0, os.SEEK_END)
+        self.open()
+        self.check()
+        file, data = self.open(), text.encode()
+        start, rest = file.seek(0, os.SEEK_END), memoryview(data)
         try:
-            while data:
-                data = data[self._file.write(data) :]
+            while rest:
+                rest = rest[file.write(rest) :]
         except OSError as error:
-            self._file.truncate(start)
-            error.add_note(f"{self._path} ends with the row before; free space and resume")
+            file.truncate(start)
+            error.add_note(f"{self.place} ends with the row before; free space and resume")
             raise
+        self._written.add(data)
+
+    def check(self) -> None:
+        """Compare the file at the path with the open one, by inode and size."""
+        if self._file is None or self.change:
+            return
+        if change := difference_on_disk(self._file, self.path, self.size):
+            self.change = change
+            self._step_aside()
+
+    def _step_aside(self) -> None:
+        """Go on in NAME.own if what was written is there still."""
+        own, aside = self.open(), self.path.with_name(f"{self.path.name}.own")
+        own.seek(0)
+        with aside.open("wb") as copy:
+            shutil.copyfileobj(own, copy)
+            copy.truncate(self.size)
+        if extent_of(aside) != self.extent():
+            aside.unlink()
+            return
+        own.close()
+        self._file, self.place = aside.open("ab", buffering=0), aside
+
+    @property
+    def size(self) -> int:
+        return self._written.size
+
+    def extent(self) -> Extent:
+        """Of all that was written; of a file that is not open, of what it has."""
+        return extent_of(self.path) if self._file is None else self._written.extent()
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+
+
+def difference_on_disk(file: FileIO, path: Path, size: int) -> str:
+    """What another process did to the file at a path, which is open here and has `size` bytes."""
+    own = os.fstat(file.fileno())
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return "was removed"
+    if not os.path.samestat(own, there):
+        return "was replaced by another file"
+    if own.st_size < size:
+        return f"was cut to {own.st_size} of {size} bytes"
+    return f"has {own.st_size - size} bytes of another process" if own.st_size > size else ""
 
 
 class JsonlTracker(Tracker):
@@ -122,8 +186,9 @@ class JsonlTracker(Tracker):
     A NaN or infinite number is a ValueError that names it, and its row is not written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = JsonlFile(path)
+    def __init__(self, file: JsonlFile) -> None:
+        self._file = file
+        file.open()
 
     def log(self, metrics: Metrics, step: int) -> None:
         for name, value in leaves(metrics):

@@ -8,8 +8,11 @@ other instructions, and after some updates two runs have parted.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import re
+import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -76,6 +79,8 @@ def facts() -> dict[str, Any]:
         "capability": torch.backends.cpu.get_cpu_capability(),
         "libraries": [*dict.fromkeys(VERSION.findall(torch.__config__.show()))],
         "flags": sorted(flags()),
+        # Kernels of Accelerate, whose choice Apple does not show.
+        **({"processor": processor()} if sys.platform == "darwin" else {}),
         "environment": {name: os.environ[name] for name in PORTABLE if name in os.environ},
     }
 
@@ -91,7 +96,8 @@ def label(facts: Mapping[str, Any]) -> str:
         return f"portable ({libraries})"
     limits = "".join(f" {name}={value}" for name, value in environment.items())
     matrices = " AMX" if any("amx" in flag for flag in facts.get("flags", ())) else ""
-    return f"{facts.get('capability', '?')}{matrices}{limits} ({libraries})"
+    names = " ".join(str(facts[key]) for key in ("capability", "processor") if key in facts) or "?"
+    return f"{names}{matrices}{limits} ({libraries})"
 
 
 def flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
@@ -103,3 +109,21 @@ def flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
         if name.strip() in ("flags", "Features"):
             return {flag for flag in values.split() if FLAGS.fullmatch(flag)}
     return set()
+
+
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The name of the processor's model; of its architecture where the system shows no other."""
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    brand = sysctl("machdep.cpu.brand_string") if sys.platform == "darwin" else ""
+    return brand or platform.processor() or platform.machine()
+
+
+def sysctl(name: str) -> str:
+    """A text of macOS's kernel; empty where it has none of this name."""
+    value = ctypes.create_string_buffer(256)
+    size = ctypes.c_size_t(len(value))
+    code = ctypes.CDLL(None).sysctlbyname(name.encode(), value, ctypes.byref(size), None, 0)
+    return value.value.decode(errors="replace") if code == 0 else ""

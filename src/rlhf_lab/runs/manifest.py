@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +19,7 @@ from rlhf_lab.runs.schema import Amount, Count, Pid, Seed
 
 # With the traceback of a failure it is some hundred KiB.
 MANIFEST_BYTES = 16 * MEBIBYTE
+DIGEST = "digest"
 
 
 def is_moment(text: str) -> str:
@@ -43,6 +46,7 @@ class KernelFacts(TypedDict, total=False):
 
 class Host(TypedDict, total=False):
     name: str
+    user: str
     platform: str
     cpu: str
     kernels: KernelFacts
@@ -86,9 +90,9 @@ class PluginFacts(TypedDict):
 
 
 class RecordedExtent(TypedDict):
-    """The part of a file of rows that a run wrote."""
+    """What a run wrote into a file. rows: of a file of rows."""
 
-    rows: Count
+    rows: NotRequired[Count]
     size: Count
     sha256: str
 
@@ -112,7 +116,9 @@ class ForkFacts(TypedDict):
 
 
 class Manifest(TypedDict, total=False):
-    """Contents of manifest.json. generation: what generators reported before their first chunks."""
+    """Contents of manifest.json. generation: what generators reported before their first chunks.
+    records: of files that the run wrote, by path in its folder. digest: of all other keys
+    (`sealed`)."""
 
     state: Required[Literal["running", "finished", "failed", "interrupted", "stopped", "paused"]]
     started: Moment
@@ -151,6 +157,7 @@ class Manifest(TypedDict, total=False):
     wall_seconds: Amount
     ideal_seconds: Amount
     error: str | None
+    digest: str
 
 
 class HostName(TypedDict):
@@ -179,6 +186,12 @@ class Replayed(TypedDict):
     """Keys that a replay of a run needs too."""
 
     mode_settings: ModeSettings
+
+
+def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest with the digest of its other values, by which a changed one is found."""
+    others = {key: value for key, value in manifest.items() if key != DIGEST}
+    return others | {DIGEST: hashlib.sha256(json.dumps(others).encode()).hexdigest()}
 
 
 def read_manifest(path: Path) -> Manifest:

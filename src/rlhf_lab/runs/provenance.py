@@ -6,17 +6,19 @@ import hashlib
 import math
 import os
 import platform
+import pwd
 import resource
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs import kernels
-from rlhf_lab.runs.child import birth
 from rlhf_lab.runs.memory import resident_bytes
+from rlhf_lab.runs.processes import birth
 
 PACKAGES = (
     "rlhf-lab",
@@ -30,7 +32,7 @@ PACKAGES = (
 )
 CGROUPS = Path("/sys/fs/cgroup")
 # How threads of OpenMP wait for each other.
-WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+WAITING = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY")
 
 
 def provenance(plugins: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
@@ -104,17 +106,26 @@ def git(folder: Path, *arguments: str) -> str | None:
 
 
 def host() -> dict[str, Any]:
-    """The machine: usable cores, bytes of memory, processor and its kernels, how threads wait for
-    each other, platform."""
+    """The machine and the user on it: usable cores, bytes of memory, processor and its kernels, how
+    threads wait for each other, platform."""
     return {
         "name": socket.gethostname(),
+        "user": user_name(os.getuid()),
         "platform": platform.platform(),
-        "cpu": cpu_model(),
+        "cpu": kernels.processor(),
         "kernels": kernels.facts(),
         "waiting": {name: os.environ[name] for name in WAITING if name in os.environ},
         "cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
+
+
+def user_name(uid: int) -> str:
+    """The name of a user; the number where the system has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def usable_cores() -> int:
@@ -165,14 +176,6 @@ def read_lines(path: Path) -> list[str]:
         return []
 
 
-def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
 def process() -> dict[str, Any]:
     """This process, for `is_alive` later; `job` is Slurm's number, which stays the same when a job
     is requeued."""
@@ -183,13 +186,19 @@ def process() -> dict[str, Any]:
 
 def boot(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str | None:
     """The identifier of this machine's last boot; None where the system has none."""
+    if sys.platform == "darwin":
+        return kernels.sysctl("kern.bootsessionuuid") or None
     return path.read_text(encoding="utf-8").strip() if path.is_file() else None
 
 
 def is_alive(manifest: Mapping[str, Any]) -> bool:
     """Whether the process of a manifest still runs. One on another host counts as running, unless
-    it belonged to this very job: a job that runs here has ended there."""
-    if manifest["host"]["name"] != socket.gethostname():
+    it belonged to this very job: a job that runs here has ended there.
+
+    The name of a Mac changes with its network: the identifier of the boot takes its place.
+    """
+    is_of_mac = sys.platform == "darwin" and manifest["host"]["platform"].startswith("macOS")
+    if manifest["host"]["name"] != socket.gethostname() and not is_of_mac:
         job = manifest["process"].get("job")
         return job is None or job != os.environ.get("SLURM_JOB_ID")
     now = boot()

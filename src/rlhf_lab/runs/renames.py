@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rlhf_lab.types.errors import UserError
+
 KEYS = {
     "mode.at_bound": "mode.when_stale",
     "mode.ahead": "mode.extra_rounds",
@@ -24,7 +26,21 @@ KEYS = {
     "algo.value_most": "algo.value_max",
 }
 GROUPS = {"budget@run": "run", "budget": "run"}
-VALUES = {"mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per_token"}}
+SERVER = {"vllm_server": "vllm"}
+VALUES: dict[str, dict[str, str]] = {
+    "mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per_token"},
+    "engine.stage": {"0": "2", "1": "2"},
+    "generator": SERVER,
+    "generator.name": SERVER,
+}
+# Options of a judge by an endpoint, at any depth below these nodes.
+REMOVED_AT = ("reward.", "judge.")
+REMOVED = ("backoff_s", "max_backoff_s", "group_retries")
+
+
+def is_removed(key: str) -> bool:
+    """Whether a key is of an option that has no successor: what runs recorded of it is left out."""
+    return key.startswith(REMOVED_AT) and last_part(key) in REMOVED
 
 
 class Option(NamedTuple):
@@ -50,9 +66,9 @@ def present_key(key: str) -> str:
 def present_value(key: str, value: Any) -> Any:
     """A value of a key, or a text with several values, by its present name."""
     names = VALUES.get(key, {})
-    if not names or not isinstance(value, str):
+    if not names or not isinstance(value, str | int):
         return value
-    return WORD.sub(lambda found: names.get(found[0], found[0]), value)
+    return type(value)(WORD.sub(lambda found: names.get(found[0], found[0]), str(value)))
 
 
 def present_override(text: str) -> str:
@@ -75,10 +91,21 @@ def present_options(texts: Sequence[str], has: Callable[[str, str], bool]) -> li
 
 def present_overrides(texts: Sequence[str]) -> list[str]:
     """Overrides that a person gave, by their present names, with a warning of earlier ones."""
+    for text in texts:
+        require_kept(text.lstrip("+~").partition("=")[0])
     plain = [warned(text, present_override(text)) for text in texts]
     keys = {text.lstrip("+").partition("=")[0] for text in plain}
     found = present_options(plain, lambda group, key: f"{group}.{key}" in keys)
     return [warned(earlier, present) for earlier, present in zip(plain, found, strict=True)]
+
+
+def require_kept(key: str, where: str = "") -> None:
+    """Refuse the key of a removed option. where: a file and a colon."""
+    if is_removed(key):
+        raise UserError(
+            f"{where}{key} is no option: the client `openai` sets the pauses between requests; "
+            f"take it out, and pass {key.rpartition('.')[0]}.retries for more requests"
+        )
 
 
 def warned(earlier: str, present: str, where: str = "") -> str:
@@ -102,6 +129,8 @@ def present_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any
         key = f"{prefix}{name}"
         if isinstance(value, Mapping):
             found[name] = present_config(value, f"{key}.")
+            continue
+        if is_removed(key):
             continue
         if key in KEYS:
             name = name.removesuffix(last_part(key)) + last_part(KEYS[key])

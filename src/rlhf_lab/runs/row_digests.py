@@ -1,4 +1,4 @@
-"""The rows that files had at a checkpoint: their number and digest.
+"""Extents of files: number of rows, bytes and digest of what was written.
 
 A run is resumed only if no row from before the checkpoint is missing, so that later rows hide no
 gap.
@@ -30,30 +30,40 @@ class Extent:
 EMPTY = Extent(0, 0, hashlib.sha256().hexdigest())
 
 
-class GrowingFile:
-    """The extent of a file that rows are appended to; each call reads only the new rows."""
+class RunningExtent:
+    """The extent of bytes that are added part by part."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._rows = 0
         self._size = 0
         self._sum = hashlib.sha256()
 
-    def extent(self, limit: int | None = None) -> Extent:
-        """The extent of the file, or of its first `limit` bytes; EMPTY if there is no file."""
-        if self._path.is_file():
-            with self._path.open("rb") as file:
-                file.seek(self._size)
-                end = math.inf if limit is None else limit
-                while data := file.read(int(min(BLOCK_BYTES, end - self._size))):
-                    self._rows += data.count(b"\n")
-                    self._size += len(data)
-                    self._sum.update(data)
+    def add(self, data: bytes) -> None:
+        self._rows += data.count(b"\n")
+        self._size += len(data)
+        self._sum.update(data)
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def extent(self) -> Extent:
         return Extent(self._rows, self._size, self._sum.hexdigest())
 
 
+def running_extent(path: Path, limit: int | None = None) -> RunningExtent:
+    """That of a file, or of its first `limit` bytes; of no bytes if there is no file."""
+    found = RunningExtent()
+    if path.is_file():
+        end = math.inf if limit is None else limit
+        with path.open("rb") as file:
+            while data := file.read(int(min(BLOCK_BYTES, end - found.size))):
+                found.add(data)
+    return found
+
+
 def extent_of(path: Path, limit: int | None = None) -> Extent:
-    return GrowingFile(path).extent(limit)
+    return running_extent(path, limit).extent()
 
 
 def require_rows(path: Path, expected: Extent, checkpoint: Path) -> None:

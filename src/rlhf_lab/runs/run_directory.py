@@ -6,8 +6,9 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -18,9 +19,11 @@ from rlhf_lab.runs.disk import DRAFT, OLD_DRAFTS, atomic_write, refusing, remove
 from rlhf_lab.runs.folder import CONFIG, MANIFEST, make_folder, now
 from rlhf_lab.runs.identity import NOT_RESUMED, Settings, flat, listed, recorded_settings
 from rlhf_lab.runs.locks import try_lock
-from rlhf_lab.runs.manifest import kernels_in, precision_in, read_manifest, state_in
+from rlhf_lab.runs.manifest import kernels_in, precision_in, read_manifest, sealed, state_in
+from rlhf_lab.runs.output import lost
 from rlhf_lab.runs.provenance import process, provenance
 from rlhf_lab.runs.reading import Unreadable, read_json
+from rlhf_lab.runs.row_digests import Extent, extent_of
 from rlhf_lab.types.errors import UserError
 
 LOCK = ".lock"
@@ -90,6 +93,7 @@ class RunDirectory:
         whole = start | dict(manifest) | provenance(manifest.get("plugins", ()))
         try:
             atomic_write(folder / CONFIG, config_yaml)
+            whole["records"] = {CONFIG: recorded(CONFIG, extent_of(folder / CONFIG))}
             atomic_write(folder / MANIFEST, as_json(whole), is_new=True)
         except FileExistsError as error:
             raise already_a_run(folder) from error
@@ -130,12 +134,38 @@ class RunDirectory:
         return self._manifest
 
     def finish(self, state: End, **facts: Any) -> None:
-        """Record how and when the run ended, in one step; facts may hold `error`."""
-        self.update(state=state, ended=now(), **facts)
+        """Record how and when the run ended, in one step, and whether it printed to its end; facts
+        may hold `error`."""
+        silent = {"output_lost": lost()} if lost() else {}
+        self.update(state=state, ended=now(), **silent, **facts)
 
     def update(self, **facts: Any) -> None:
         self._manifest |= facts
         atomic_write(self.folder / MANIFEST, as_json(self._manifest))
+
+    def note_files(self, files: Mapping[str, Extent]) -> None:
+        """Have the next update record what was written into files, by paths in the folder."""
+        found = {name: recorded(name, extent) for name, extent in files.items()}
+        self._manifest["records"] = {**self._manifest.get("records", {}), **found}
+
+    def record_files(self, paths: Iterable[Path]) -> None:
+        """Record files that were just written whole."""
+        self.note_files({str(one.relative_to(self.folder)): extent_of(one) for one in paths})
+        self.update()
+
+    def forget_files(self, *names: str) -> None:
+        """Remove the records of files that are to be written again."""
+        records = self._manifest.get("records", {})
+        if not records.keys().isdisjoint(names):
+            self.update(records={key: one for key, one in records.items() if key not in names})
+
+    @contextmanager
+    def rewriting(self, *names: str) -> Iterator[None]:
+        """Files that the block writes, each in one step: a process that is killed meanwhile leaves
+        them without a record, and none that is wrong."""
+        self.forget_files(*names)
+        yield
+        self.record_files(path for name in names if (path := self.folder / name).is_file())
 
 
 def require_empty(folder: Path, config_yaml: str) -> None:
@@ -202,5 +232,13 @@ def already_a_run(folder: Path) -> UserError:
     )
 
 
+def recorded(name: str, extent: Extent) -> dict[str, Any]:
+    """What a manifest holds of a file: rows of JSONL files alone."""
+    found = asdict(extent)
+    if not name.endswith(".jsonl"):
+        del found["rows"]
+    return found
+
+
 def as_json(manifest: Mapping[str, Any]) -> str:
-    return json.dumps(manifest, indent=2) + "\n"
+    return json.dumps(sealed(manifest), indent=2) + "\n"

@@ -49,17 +49,18 @@ def no_tensors(path: Path, error: Exception) -> Unreadable:
     return Unreadable(path, f"it is damaged ({error})")
 
 
-def write_version(weights: Weights, stem: Path) -> None:
+def write_version(weights: Weights, stem: Path) -> list[Path]:
     """Write a version, which appears whole: the file `stem`.safetensors, or the folder `stem` of
-    adapters."""
+    adapters. Returns its files."""
     whole = stem.with_name(stem.name + SUFFIX)
     if weights.adapters is None:
         with atomic_file(whole) as draft:
             save_file(weights.state, draft)
-    else:
-        write_adapters(weights.adapters, stem)
-        # Of a run that began when versions of adapters were merged.
-        whole.unlink(missing_ok=True)
+        return [whole]
+    write_adapters(weights.adapters, stem)
+    # Of a run that began when versions of adapters were merged.
+    whole.unlink(missing_ok=True)
+    return [stem / ADAPTER_CONFIG, stem / ADAPTER_WEIGHTS]
 
 
 def write_adapters(adapters: Adapters, folder: Path) -> None:

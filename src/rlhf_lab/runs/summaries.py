@@ -24,6 +24,7 @@ from rlhf_lab.runs.folder import (
 from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.verification import changed_files, contradictions
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,10 @@ def summary(folder: Path, name: str) -> RunSummary:
     except Unreadable as error:
         return RunSummary(name, folder, state, manifest, problem=str(error))
     cut = " and ".join(n for n, rows in ((METRICS, rounds), (EVALS, evaluations)) if rows.is_cut)
+    problems = [f"the last line of {cut} was cut"] if cut else []
+    problems += changed_files(folder, manifest)
+    problems += contradictions(rounds, folder / METRICS)
+    problems += contradictions(evaluations, folder / EVALS)
     return RunSummary(
         name,
         folder,
@@ -85,7 +90,7 @@ def summary(folder: Path, name: str) -> RunSummary:
         rounds=len(rounds),
         last=rounds[-1] if rounds else {},
         last_eval=evaluations[-1] if evaluations else {},
-        problem=f"the last line of {cut} was cut" if cut else "",
+        problem="; ".join(problems),
     )
 
 

@@ -139,7 +139,9 @@ def job_from_config(
         rounds=config.run.num_rounds,
         devices=num_devices(config),
         threads=max(config.engine.threads, config.generator.threads),
-        script=script_of(context.layout, words, context.config.hydra.launcher),
+        script=script_of(
+            context.layout, words, context.config.hydra.launcher, config.generator.num_gpus
+        ),
         facts=facts,
         settings=timing_settings(config),
         config=config,

@@ -28,11 +28,13 @@ from rlhf_lab.experiment.config.plugins import activate
 from rlhf_lab.experiment.config.schema import register
 from rlhf_lab.experiment.config.typed import typed
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.child import birth, end_process, exit_text, when_ended
+from rlhf_lab.runs.child import end_process, exit_text, when_ended
 from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.manifest import error_of
+from rlhf_lab.runs.output import protect_output
+from rlhf_lab.runs.processes import birth
 from rlhf_lab.runs.provenance import code_version
-from rlhf_lab.runs.signals import SIGNALS
+from rlhf_lab.runs.signals import INTERRUPTS, SIGNALS, Interrupts, begun, heeded
 from rlhf_lab.sweeps.job import Job, content_of, last_line, state_of
 from rlhf_lab.sweeps.launchers.slurm_jobs import Stoppable, after_stop, passing_on, slurm_job
 from rlhf_lab.types.errors import StopRequested, UserError
@@ -41,7 +43,7 @@ from rlhf_lab.types.errors import StopRequested, UserError
 DOOR = "rlhf_lab.cli.main"
 # Libraries read these once, when they are loaded.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+STOP_SIGNALS = (*INTERRUPTS, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 # States of a job whose command did its work.
 ENDED = ("finished", "paused")
 
@@ -77,14 +79,13 @@ def live_as_child(words: tuple[str, ...], log: str, script: str, threads: int) -
     if script:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         os.execvpe("bash", ["bash", "-c", script], {**os.environ, "PATH": path})
-    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    protect_output()
     parent = parent_process()
     assert parent is not None, "a child has a parent"
     # It saves its state and ends.
     when_ended(parent.sentinel, lambda: os.kill(os.getpid(), signal.SIGTERM))
     sys.argv = ["rlhf-lab", *words]
-    code: int = importlib.import_module(DOOR).main()
+    code: int = importlib.import_module(DOOR).command_line()
     sys.stdout.flush()
     sys.exit(code)
 
@@ -127,14 +128,18 @@ def stop_on_signal(folder: Path, is_here: bool) -> Iterator[StopFiles]:
     """
     stop_files = StopFiles(Path(tempfile.mkdtemp(prefix=".launch-", dir=folder)))
     received: list[int] = []
+    interrupts = Interrupts()
+    begun()
 
     def handle(number: int, frame: FrameType | None) -> None:
+        if number in INTERRUPTS and not interrupts.is_new(number):
+            return
         if received or not is_here:
             raise_for(number)
         received.append(number)
         stop_files.stop()
 
-    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    before = {number: signal.signal(number, handle) for number in heeded(STOP_SIGNALS)}
     try:
         yield stop_files
     finally:
@@ -147,7 +152,7 @@ def stop_on_signal(folder: Path, is_here: bool) -> Iterator[StopFiles]:
 
 def raise_for(number: int) -> None:
     text = "the same command goes on with the jobs that are not finished"
-    raise (KeyboardInterrupt if number == signal.SIGINT else StopRequested)(text)
+    raise (KeyboardInterrupt if number in INTERRUPTS else StopRequested)(text)
 
 
 # Exit codes of a command that a signal stopped, after it saved its state, or before it could.

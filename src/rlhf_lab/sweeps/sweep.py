@@ -24,7 +24,8 @@ from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.sweeps.grid import Grid, check_choices, check_growth, grid_of
 from rlhf_lab.sweeps.job import OUTPUT_NODES, RESUMABLE, Job, JobState, JobTable, state_of
 from rlhf_lab.sweeps.job_progress import live_table
-from rlhf_lab.sweeps.launchers.slurm_script import layout_of, overrides_of
+from rlhf_lab.sweeps.launchers.slurm_script import layout_of
+from rlhf_lab.sweeps.launchers.torchrun import generator_of
 from rlhf_lab.sweeps.options import SweeperOptions
 from rlhf_lab.sweeps.override_text import PRIMARY
 from rlhf_lab.sweeps.plan_jobs import SweepContext, plan_jobs, stage_jobs
@@ -111,7 +112,9 @@ def sweep(
     console = Console(quiet=False)
     context = replace(context, layout=layout_of(options.layout, context.config.hydra.launcher))
     parser = OverridesParser.create(config_loader=context.hydra.config_loader)
-    grid = grid_of(params, [*arguments, *overrides_of(context.layout)], parser)
+    grid = grid_of(
+        params, [*arguments, *(generator_of(context.layout) if context.layout else [])], parser
+    )
     check_choices(params, grid, parser, context.hydra.config_loader)
     if str(context.config.hydra.job.config_name) != PRIMARY:
         check_growth(params, grid, parser, options, console)

@@ -36,6 +36,7 @@ class Gymnasium(TextGames):
     env_id: str = limits.option(
         "FrozenLake-v1",
         about="Name in gymnasium's registry; MODULE:NAME imports the module that registers it.",
+        trust=True,
     )
     show: Show = limits.option(
         Show.observation,

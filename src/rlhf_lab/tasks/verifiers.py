@@ -29,7 +29,9 @@ class Verifiers(TextGames):
 
     name: str = limits.name(PACKAGE)
     env_id: str = limits.option(
-        "", about="Name of an installed taskset of verifiers, or of a module that exports one."
+        "",
+        about="Name of an installed taskset of verifiers, or of a module that exports one.",
+        trust=True,
     )
     config: str = limits.option(
         "{}",

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.disk import CorruptFolder, atomic_folder, flush, remove_drafts, verify
+from rlhf_lab.runs.jsonl import JsonlFile
 from rlhf_lab.runs.reading import Unreadable, read_json
-from rlhf_lab.runs.row_digests import EMPTY, GrowingFile, cut_all
+from rlhf_lab.runs.row_digests import EMPTY, cut_all
 from rlhf_lab.training.checkpoint_files import (
     QUEUE,
     SHARDS,
@@ -51,15 +52,15 @@ class Checkpoints:
         self,
         folder: Path,
         options: CheckpointOptions,
-        records: Sequence[str] = (),
+        records: Sequence[JsonlFile] = (),
         clock: Clock = time.monotonic,
     ) -> None:
-        """records: names of the files beside the checkpoints' folder that rows are appended to."""
+        """records: the files beside the checkpoints' folder that rows are appended to."""
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder} is no folder, so that no state can be saved: move it away")
         self._folder = folder
         self._options = options
-        self._records = {name: GrowingFile(folder.parent / name) for name in records}
+        self._records = {file.path.name: file for file in records}
         self._clock = clock
         self._saved_at = clock()
         self._saved_round = 0
@@ -88,10 +89,9 @@ class Checkpoints:
         Shards are written beside training, and the checkpoint appears after them.
         """
         self.finish()
-        for name in self._records:
-            path = self._folder.parent / name
-            if path.exists():
-                flush(path)  # on disk before the checkpoint that counts its rows
+        for file in self._records.values():
+            if file.place.exists():
+                flush(file.place)  # on disk before the checkpoint that counts its rows
         records = {name: asdict(file.extent()) for name, file in self._records.items()}
         folder = self._folder / f"{snapshot.round:08d}"
         if folder.exists():

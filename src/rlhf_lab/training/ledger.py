@@ -6,7 +6,8 @@ Seconds are split by phase. Phases of the trainer: `take` (waiting for a round's
 `generate`, `score`.
 With generators in the background, `wait` is `take`, and `generator_wait` their idle time; otherwise
 the trainer generates by itself and both are 0. `other` is wall-clock of the trainer outside of
-training, generating, scoring and waiting. `lost` is wall-clock of work lost by a kill.
+training, generating, scoring and waiting. `lost` is wall-clock of work lost by a kill, and part of
+no other phase.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Ledger:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._counts: Counter[str] = Counter()
         self._events: list[Event] = []
+        self._in_caller_before = 0.0
         self.lost = 0.0
         self._started = clock()
 
@@ -124,16 +126,20 @@ class Ledger:
                 f"token ledger broken: {generated} generated, but {parts} = {sum(fates.values())}"
             )
 
-    def state(self) -> dict[str, Any]:
-        """The sums for `restore`."""
+    def state(self, seconds_in_caller: float) -> dict[str, Any]:
+        """The sums for `restore`. seconds_in_caller: as for `totals`."""
         spent = {"seconds": dict(self._seconds), "counts": dict(self._counts)}
-        return spent | {"wall": self.wall, "lost": self.lost}
+        in_caller = self._in_caller_before + seconds_in_caller
+        return spent | {"in_caller": in_caller, "wall": self.wall, "lost": self.lost}
 
     def restore(self, state: Mapping[str, Any], wall: float) -> None:
         """Continue from saved sums. wall: seconds that had passed when the run was interrupted; the
         time between the saved state and then is counted as seconds/lost."""
         self._seconds = defaultdict(float, state["seconds"])
         self._counts = Counter(state["counts"])
+        # Earlier versions saved no sum: that of the rounds which were taken is nearest to it.
+        alone = 0.0 if self._num_background else self._seconds["generate"] + self._seconds["score"]
+        self._in_caller_before = state.get("in_caller", alone)
         self.lost = state["lost"] + max(0.0, wall - state["wall"])
         self._started = self._clock() - max(wall, state["wall"])
 
@@ -158,7 +164,8 @@ class Ledger:
     def totals(self, seconds_in_caller: float) -> dict[str, float | int]:
         """All sums so far. Keys under `seconds/` are measured; all others are exact.
 
-        seconds_in_caller: generation and scoring by the trainer itself, within `take`.
+        seconds_in_caller: generation and scoring by the trainer itself, within `take`, since this
+        process began.
         """
         wall = self.wall
         spent = self._seconds
@@ -171,7 +178,8 @@ class Ledger:
         wait = spent["take"] if self._num_background else 0.0
         seconds["seconds/wait"] = wait
         seconds["seconds/generator_wait"] = max(0.0, idle) if self._num_background else 0.0
-        seconds["seconds/other"] = wall - train - wait - seconds_in_caller
+        in_caller = self._in_caller_before + seconds_in_caller
+        seconds["seconds/other"] = wall - train - wait - in_caller - self.lost
         seconds["seconds/wall"] = wall
         seconds["seconds/lost"] = self.lost
         seconds["seconds/device"] = wall * self._num_devices

@@ -357,7 +357,7 @@ class Loop:
                     counters=counters,
                     queue=queue,
                     buffer=self.replay.stored,
-                    ledger=self.ledger.state(),
+                    ledger=self.ledger.state(self.pipeline.seconds_in_caller),
                     writer=writer,
                 )
             )

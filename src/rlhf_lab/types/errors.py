@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+# Begins the note of an error that ended a run: where its traceback is, and how to resume the run.
+RUN_FAILED = "the run has failed"
+
 
 class UserError(ValueError):
     """An error that the user can correct. The message names the key, the value and the remedy."""
 
 
 class StopRequested(BaseException):
-    """The run was asked to stop (SIGTERM, SIGUSR1). Not an error, like KeyboardInterrupt."""
+    """The run was asked to stop (SIGTERM, SIGHUP, SIGUSR1): no error, like KeyboardInterrupt."""
 
 
 class JobsFailed(Exception):
     """Some jobs of a sweep failed, or their stages did; the others are done."""
+
+
+class RecordChanged(Exception):
+    """A file that a run writes was changed by another process meanwhile: the run has failed."""
 
 
 def refuse_first_of(refusals: Iterable[tuple[bool, str]], what: str) -> None:

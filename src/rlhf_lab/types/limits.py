@@ -17,7 +17,7 @@ from rlhf_lab.types.ranges import Range, items, require, require_finite
 
 Value = TypeVar("Value")
 Metadata = dict[str, Any]
-RANGE, ABOUT, SOURCE, FORK = "range", "about", "source", "fork"
+RANGE, ABOUT, SOURCE, FORK, TRUST = "range", "about", "source", "fork", "trust"
 # In the metadata of a field under FORK: the value of a fork acts from its round on. Any other text
 # is the reason why a fork cannot change it; without either, the node that holds the field decides.
 LATER = ""
@@ -73,9 +73,12 @@ def name(default: str) -> str:
     return field(default=default, metadata=NAME)
 
 
-def option(default: Value, about: str, source: str = "", fork: str | None = None) -> Value:
-    """An option that is not a number."""
-    return field(default=default, metadata=described(about, source, fork))
+def option(
+    default: Value, about: str, source: str = "", fork: str | None = None, trust: bool = False
+) -> Value:
+    """An option that is not a number. trust: whether the value names code that is run, or where a
+    key is sent, for which another author's run needs --trust."""
+    return field(default=default, metadata=described(about, source, fork) | {TRUST: trust})
 
 
 def collection(make: Callable[[], Value], about: str, source: str = "", **bounds: Any) -> Value:

@@ -19,6 +19,11 @@ class Reward(ABC):
 
     compares: ClassVar[bool] = False
 
+    @property
+    def called(self) -> str:
+        """What is called, in messages about a call that takes long."""
+        return type(self).__name__
+
     @abstractmethod
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         """One float per sample, in order.

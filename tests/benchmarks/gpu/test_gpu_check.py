@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.gpu import __main__ as program
 from benchmarks.gpu import page, sections, supervise
 from benchmarks.gpu.findings import Finding, Refused, Setting, Verdict, info, judged
 from benchmarks.gpu.generation import judged_gap
 from benchmarks.gpu.sections import SECTIONS, Section, chosen
+from benchmarks.gpu.update import products_of
 from tests.support.bare_machine import bare_python, files_of, needed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -252,3 +254,12 @@ def test_what_is_chosen_wrongly_is_refused_in_one_line(
 ) -> None:
     assert program.main(["--sections", "zero", "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("gpu_check: SECTIONS=zero: zero is none; choose of")
+
+
+def test_an_embedding_multiplies_nothing_and_the_head_multiplies_answers_alone() -> None:
+    sizes = {"hidden_size": 4, "intermediate_size": 8, "num_attention_heads": 1}
+    tiny = LlamaConfig(vocab_size=10, num_hidden_layers=1, tie_word_embeddings=False, **sizes)
+    # Attention 4 * 16, the MLP 3 * 32, three norms of 4; the head 40.
+    assert products_of(LlamaForCausalLM(tiny), 100, 5) == (64 + 96 + 12) * 105 + 40 * 5
+    tiny.tie_word_embeddings = True
+    assert products_of(LlamaForCausalLM(tiny), 100, 5) == (64 + 96 + 12) * 105 + 40 * 5

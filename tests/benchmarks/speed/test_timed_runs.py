@@ -57,10 +57,6 @@ def test_repeats_without_a_partner_are_no_ratio() -> None:
         speed_up([Timed(1.0, 1, 1)] * 2, [Timed(1.0, 1, 1)])
 
 
-def test_the_limit_of_training_is_six_operations_per_parameter_and_token() -> None:
-    assert Limits(bandwidth=1e10, flops=6e9).training(parameters=1_000_000) == 1000
-
-
 def test_the_limits_of_this_machine_are_those_of_a_copy_and_a_product(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

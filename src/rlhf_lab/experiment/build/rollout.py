@@ -141,7 +141,7 @@ def build_executor(
             stable_hash(config.seed, "cluster"),
         )
         return VirtualExecutor(worker, config.cluster, setting)
-    return InlineExecutor(worker)
+    return InlineExecutor(worker, mode.hang_seconds, report)
 
 
 def config_of_each(config: Config) -> list[Config]:

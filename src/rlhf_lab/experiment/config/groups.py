@@ -132,7 +132,6 @@ CLASSES: dict[str, dict[str, str]] = {
         "hf": f"{GENERATORS}.options.HFSampling",
         "pairs": f"{GENERATORS}.pairs.PairsSampling",
         "vllm": f"{GENERATORS}.vllm.options.VLLMSampling",
-        "vllm_server": f"{GENERATORS}.vllm.options.VLLMServerSampling",
     },
     "engine": {
         "single": f"{ENGINES}.SingleEngineOptions",

@@ -22,6 +22,18 @@ class Node:
     trainers: int
     generators: tuple[int, ...]
 
+    def servers(self, size: int) -> list[tuple[int, ...]]:
+        """The devices of each server of this node, `size` neighbours for each. Raises UserError if
+        some are left over."""
+        count = len(self.generators)
+        if count % size:
+            raise UserError(
+                f"generator.tensor_parallel_size * generator.data_parallel_size = {size} devices "
+                f"of a server, but node {self.number} of the layout has {count} that generate: "
+                f"choose a layout with a multiple of {size} on each node, or smaller sizes"
+            )
+        return [self.generators[start : start + size] for start in range(0, count, size)]
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -23,6 +23,7 @@ from typing import Any
 
 from rlhf_lab.runs.foreign import ForeignFailure, call, see_working_folder
 from rlhf_lab.runs.manifest import PluginFacts
+from rlhf_lab.runs.trust import require_trust
 from rlhf_lab.types.errors import UserError
 
 ENTRY_POINTS = "rlhf_lab.plugins"
@@ -45,7 +46,9 @@ def own_parts(group: str) -> Mapping[str, str]:
 def activate_for(overrides: Sequence[str]) -> None:
     """Activate the installed plugins and those that overrides name. Raises UserError."""
     activate_installed()
-    activate(modules_in(overrides))
+    if modules := modules_in(overrides):
+        require_trust(f"plugins={modules}")
+        activate(modules)
 
 
 @functools.cache
@@ -152,7 +155,8 @@ def require_plugins(folder: Path, recorded: Iterable[PluginFacts]) -> None:
     """Refuse to work with a run whose parts are not here. folder: the run's."""
     for facts in recorded:
         see_working_folder()
-        if facts["module"] not in sys.modules and not importlib.util.find_spec(facts["module"]):
+        module = facts["module"].partition(".")[0]  # to find one within a package imports that
+        if module not in sys.modules and not importlib.util.find_spec(module):
             number = f" {facts['version']}" if facts["version"] else ""
             raise UserError(
                 f"{folder} was made with {', '.join(facts['parts'])} of the plugin "

@@ -3,6 +3,7 @@ that files name, which are activated before the groups that they add to are look
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -20,8 +21,10 @@ from rlhf_lab.runs.renames import (
     present_config,
     present_key,
     present_value,
+    require_kept,
     warned,
 )
+from rlhf_lab.runs.trust import require_trust
 
 FORMER_GROUP, GROUP = "budget/", "run/"
 # An entry of a defaults list: `override /budget@run`.
@@ -34,12 +37,15 @@ class FileConfigSource(file_config_source.FileConfigSource):  # type: ignore[mis
 
     def load_config(self, config_path: str) -> ConfigResult:
         """A file, or that of the group's former name."""
+        if os.path.isabs(config_path) or ".." in config_path.split("/"):
+            require_trust(f"the file of options {config_path}")
         result = super().load_config(self._existing(config_path))
         if isinstance(result.config, DictConfig):
             before: Any = OmegaConf.to_container(result.config, resolve=False)
             is_global = result.header.get("package") == "_global_" or "/" not in config_path
             if is_global and (modules := before.get("plugins")):
                 where = f"{self.path}/{config_path}: "
+                require_trust(f"plugins={modules}")
                 activate(listed(modules, f"{where}plugins: {modules}"), where)
             prefix = "" if is_global else f"{config_path.partition('/')[0]}."
             after = present_file(before, prefix, f"{self.path}/{config_path}: ")
@@ -62,6 +68,8 @@ def present_file(file: Any, prefix: str, where: str) -> Any:
     the file is composed at, with a dot."""
     if not isinstance(file, dict):
         return file
+    for key in keys_in(file, prefix):
+        require_kept(key, where)
     found: dict[str, Any] = present_config(file, prefix)
     for former, present in zip(keys_in(file, prefix), keys_in(found, prefix), strict=True):
         warned(former, present, where)
@@ -91,16 +99,21 @@ def keys_in(file: dict[str, Any], prefix: str) -> list[str]:
 def present_default(entry: Any, where: str) -> Any:
     """An entry of a defaults list."""
     if isinstance(entry, str):
-        return entry.replace("schema/recipe@", "schema/run@")
+        found = entry.replace("schema/recipe@", "schema/run@")
+        return found.replace("schema/vllm_server@", "schema/vllm@")
     if not isinstance(entry, dict):
         return entry
-    return {present_entry(str(name), where): value for name, value in entry.items()}
+    return dict(present_entry(str(name), value, where) for name, value in entry.items())
 
 
-def present_entry(name: str, where: str) -> str:
+def present_entry(name: str, value: Any, where: str) -> tuple[str, Any]:
+    """A group and the choice of an entry."""
     found = ENTRY.fullmatch(name)
     assert found, "every text matches"
-    return warned(name, found[1] + GROUPS.get(found[2], found[2]), where)
+    group, chosen = GROUPS.get(found[2], found[2]), present_value(found[2], value)
+    if chosen != value:
+        warned(f"{found[2]}={value}", f"{group}={chosen}", where)
+    return warned(name, found[1] + group, where), chosen
 
 
 def read_earlier_names() -> None:

@@ -112,10 +112,18 @@ def no_option(group: str, name: str, options: Iterable[str]) -> str:
 
 
 def require_names(overrides: Sequence[str]) -> None:
-    """Refuse numbers and null for groups, which Hydra answers with a traceback."""
+    """Refuse numbers and null for groups, which Hydra answers with a traceback, and names: an
+    option has its own, by which lists and tables of runs call it."""
     groups = group_options()
     for text in overrides:
-        key, _, value = text.lstrip("+").partition("=")
+        key, sign, value = text.lstrip("+").partition("=")
+        part, _, last = key.rpartition(".")
+        is_name = last == "name" and sign and part.partition(".")[0] in {*groups, *keys.MOUNTS}
+        # Empty is the last part of model.path.
+        if is_name and f"{part}={value}" not in overrides and value not in ("", "''", '""'):
+            raise UserError(
+                f"{text}: the name of an option is its own; choose the option, {part}=NAME"
+            )
         if (group := key.partition("@")[0]) in groups and NO_NAME.fullmatch(value):
             raise UserError(no_option(key, value, groups[group]))
 

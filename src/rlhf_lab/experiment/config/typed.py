@@ -12,8 +12,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from rlhf_lab.experiment.config.config import Config
+from rlhf_lab.experiment.config.groups import CLASSES, class_of
+from rlhf_lab.runs.trust import require_trusted_values
 from rlhf_lab.types import limits
 from rlhf_lab.types.errors import UserError
+
+PLAIN = re.compile(r"\w[\w.+-]*")
 
 
 def live(node: Any, key: str) -> Any:
@@ -25,6 +29,7 @@ def live(node: Any, key: str) -> Any:
     if part is None:
         return node
     limits.check(node, part, key)
+    require_own_name(part, getattr(node, "name", ""), key)
     names = [column.name for column in dataclasses.fields(node)]
     values = {name: live(getattr(node, name), f"{key}.{name}") for name in names}
     group = getattr(part, "_key", "")
@@ -36,8 +41,22 @@ def live(node: Any, key: str) -> Any:
         raise UserError(re.sub(rf"\b{group}\.(?=\w)", f"{key}.", str(error))) from error
 
 
+def require_own_name(part: type, name: str, key: str) -> None:
+    """Refuse a name, set in a file, that is no plain word, or is that of another option."""
+    group = getattr(part, "_key", "")
+    if name and not PLAIN.fullmatch(name):
+        raise UserError(f"{key}.name={name}: a name is of letters, digits and ._+-")
+    known = CLASSES.get(group, {})
+    if name in known and class_of(known[name]) is not part:
+        raise UserError(
+            f"{key}.name={name} with the settings of another option ({part.__name__}): choose "
+            f"{group}={name}, or leave {key}.name out"
+        )
+
+
 def typed(cfg: DictConfig) -> Config:
-    """The checked config of a composed one."""
+    """The checked config of a composed one. Raises UserError too where another author's run names
+    code in it."""
     refuse_keys("", cfg, Config)
     nodes = {}
     for name in (f.name for f in dataclasses.fields(Config)):
@@ -52,7 +71,9 @@ def typed(cfg: DictConfig) -> Config:
     # What the user leaves to the algorithm is settled here, so that a run records what it did.
     oversample = nodes["run"].oversample or nodes["algo"].needs.oversample
     nodes["run"] = dataclasses.replace(nodes["run"], oversample=oversample)
-    return Config(**nodes)
+    config = Config(**nodes)
+    require_trusted_values(config)
+    return config
 
 
 def refuse_extra(prefix: str, node: Any, part: Any) -> None:

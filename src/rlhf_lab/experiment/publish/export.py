@@ -23,11 +23,13 @@ from rlhf_lab.models.causal_lm import load_policy, save_policy
 from rlhf_lab.models.folders import CONFIG
 from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.weights import load_weights
-from rlhf_lab.runs.disk import follow_umask
+from rlhf_lab.runs.disk import files_in, follow_umask
 from rlhf_lab.runs.folder import POLICY
+from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.runs.saved_tensors import ADAPTER_WEIGHTS, read_version, saved_versions
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.verification import require_recorded
 from rlhf_lab.types.errors import UserError
 
 NO_TOKEN = "--push needs a token with write access: run `hf auth login`, or set HF_TOKEN"
@@ -135,7 +137,8 @@ def push(
 
 def chosen_version(config: Config, run: Path, version: int | None) -> tuple[int, Path | None]:
     """A version that a run holds, and the file of its weights; None for a final policy that is a
-    whole model. version: None for the newest."""
+    whole model. version: None for the newest. Raises UserError where files that it is read from are
+    not those that the run wrote."""
     saved = versions(config, run)
     missing = "weights" if version is None else f"version={version}"
     version = max(saved, default=-1) if version is None else version
@@ -144,6 +147,12 @@ def chosen_version(config: Config, run: Path, version: int | None) -> tuple[int,
             f"{run} holds no {missing}, its versions are {sorted(saved)}: choose one of them; "
             "eval.snapshots sets how many a run keeps, and one that has finished has its last"
         )
+    tokenizer_and_shape = (path for path in files_in(run / POLICY) if path.name != CARD)
+    for path in filter(None, (*tokenizer_and_shape, saved[version])):
+        try:
+            require_recorded(run, path)
+        except Unreadable as error:
+            raise UserError(f"{error}: restore it from a copy, or train again") from error
     return version, saved[version]
 
 

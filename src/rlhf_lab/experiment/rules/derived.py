@@ -10,13 +10,15 @@ from typing import Any
 from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.models.devices import chosen
 from rlhf_lab.models.sampling import GenerationSettings
-from rlhf_lab.rewards.options import num_proxies, reads_tokens
+from rlhf_lab.rewards.fields import AUTO
+from rlhf_lab.rewards.options import named_parts, num_proxies, reads_tokens
 from rlhf_lab.rollout.generators.options import GeneratorOptions
 from rlhf_lab.tasks.pairs import PairColumns, form_of
 from rlhf_lab.training.engines.ranks import declared, world_size
 from rlhf_lab.types.errors import UserError
 
 PROBE_EVERY_ON_GPU = 10
+FULL_SCORING = {"device": "cpu", "dtype": "float32"}
 
 
 def generator_devices(config: Config) -> list[str]:
@@ -187,11 +189,17 @@ def num_devices(config: Config) -> int:
 
 
 def precision(config: Config) -> dict[str, dict[str, Any]]:
-    """Where and how exactly a run computes here, for its manifest: what `auto` stands for."""
+    """Where and how exactly a run computes here, for its manifest: what `auto` stands for. Reward
+    models are named where they are not in float32 on a CPU."""
     trains_on = chosen(config.engine.device, "engine.device").type
     draws_on = chosen(config.generator.device, "generator.device").type
     engine = config.engine.on(trains_on)
     policy = getattr(config.model, "policy_dtype", "float32")
+    scoring = {}
+    for key, part in [*named_parts("reward", config.reward), *named_parts("judge", config.judge)]:
+        if part.is_learned or part.step_model_paths():
+            scores_on = draws_on if part.device == AUTO else chosen(part.device).type
+            scoring[key] = {"device": scores_on, "dtype": part.dtype.on(scores_on).value}
     return {
         "engine": {
             "device": trains_on,
@@ -203,6 +211,7 @@ def precision(config: Config) -> dict[str, dict[str, Any]]:
             "device": draws_on,
             "dtype": sampling_of(config).dtype_on(draws_on, policy),
         },
+        **{key: found for key, found in scoring.items() if found != FULL_SCORING},
     }
 
 

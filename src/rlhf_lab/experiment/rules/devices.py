@@ -17,9 +17,9 @@ from rlhf_lab.rollout.mode import ExecutorKind, WhenStale
 from rlhf_lab.runs.kernels import Kernels
 from rlhf_lab.runs.kernels import require as require_kernels
 from rlhf_lab.runs.provenance import usable_cores
-from rlhf_lab.training.engines.options import Precision
 from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError, refuse_first_of
+from rlhf_lab.types.precision import Precision
 
 
 def check_kernels(config: Config) -> None:

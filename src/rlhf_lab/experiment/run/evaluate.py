@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -22,8 +23,10 @@ from rlhf_lab.runs.folder import EVALS, LAST
 from rlhf_lab.runs.identity import hash_of
 from rlhf_lab.runs.jsonl import read_rows, write_rows
 from rlhf_lab.runs.reading import Unreadable
+from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.saved_tensors import check_tensors, read_version, saved_versions
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.verification import require_recorded
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
 
@@ -99,9 +102,10 @@ def evaluate_run(
     config: Config,
     sources: Sources,
     loader: PolicyLoader,
-    folder: Path,
+    record: RunDirectory,
     console: Console,
     keeps_known: bool = False,
+    is_beside: bool = False,
 ) -> list[Metrics]:
     """Judge the saved versions of a run; evals.jsonl and samples.jsonl are written anew, and
     evals-last.jsonl where the last version is judged on more prompts as well: prompts differ in how
@@ -109,9 +113,10 @@ def evaluate_run(
 
     keeps_known: whether rows of evals.jsonl stay that were made of these versions with these
     options, beside the training. The last version is judged in any case, for its texts.
+    is_beside: whether the run is at work, whose process alone records files.
     """
+    folder, options = record.folder, config.eval
     saved = saved_weights(folder)
-    options = config.eval
     known = known_rows(options, folder / EVALS, saved) if keeps_known else {}
     known.pop(max(saved), None)
     with console.phase("loading policy, rewards and prompts for the evaluation"):
@@ -139,10 +144,12 @@ def evaluate_run(
     # Of a version that was judged beside the training, only the row is known.
     old = tables.get(min(saved), []) if min(saved) != version else []
     label = f"-{options.label}" if options.label else ""
-    write_rows(folder / f"evals{label}.jsonl", rows)
+    results = {f"evals{label}.jsonl": rows, f"samples{label}.jsonl": table}
     if options.last_prompts:
-        write_rows(folder / f"evals{label}-{LAST}.jsonl", [last])
-    write_rows(folder / f"samples{label}.jsonl", table)
+        results[f"evals{label}-{LAST}.jsonl"] = [last]
+    with nullcontext() if is_beside else record.rewriting(*results):
+        for name, found in results.items():
+            write_rows(folder / name, found)
     console.print(headline(rows[0], last))
     show_samples(console, table, {row["uid"]: row["sample"] for row in old})
     return rows
@@ -159,6 +166,7 @@ def saved_weights(folder: Path) -> dict[int, Path]:
     for path in saved.values():
         try:
             check_tensors(path)
+            require_recorded(folder, path)
         except Unreadable as error:
             raise UserError(f"{error}: delete it to evaluate the other versions") from error
     return saved

@@ -12,7 +12,7 @@ from rlhf_lab.experiment.artifacts.prepare import Artifacts
 from rlhf_lab.experiment.artifacts.products import products_of
 from rlhf_lab.experiment.build.policy import PolicyLoader, Sources
 from rlhf_lab.experiment.config.config import Config, plain
-from rlhf_lab.experiment.publish.card import write_card
+from rlhf_lab.experiment.publish.card import CARD, write_card
 from rlhf_lab.experiment.publish.harness import run_harness
 from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.experiment.run.evaluate import Evaluated, evaluate_run, saved_weights
@@ -21,7 +21,7 @@ from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs.locks import is_free, try_lock
 from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.provenance import short_commit
-from rlhf_lab.runs.run_directory import LOCK, run_lock
+from rlhf_lab.runs.run_directory import LOCK, RunDirectory, run_lock
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.mirrors import JobType, TrackedRun, mirror_evaluation
 from rlhf_lab.types.data import Metrics
@@ -123,12 +123,14 @@ def evaluate_again(
             sources = Artifacts(config, console, loader, products_of(folder, may_make)).sources()
         else:
             sources = sources_of_second_task(config, own, console, loader, may_make)
-        rows = evaluate_run(config, sources, loader, folder, console)
+        record = RunDirectory(folder, dict(read_manifest(runs.manifest_path(folder))))
+        rows = evaluate_run(config, sources, loader, record, console, is_beside=is_beside)
         if not is_beside:
             send_evaluation(config, folder, "evaluate", rows, console)
             # The card is about the run's own task.
             if own is None and (folder / runs.POLICY).is_dir():
-                write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
+                with record.rewriting(f"{runs.POLICY}/{CARD}"):
+                    write_card(config, folder, folder / runs.POLICY, config.run.num_rounds)
     return Evaluated(str(folder), rows)
 
 

@@ -28,6 +28,7 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.reading import Unreadable, read_json
 from rlhf_lab.runs.row_digests import Extent, require_rows
+from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.saved_tensors import WEIGHTS, read_version, version_files, write_version
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.checkpoint_files import (
@@ -44,9 +45,12 @@ from rlhf_lab.training.checkpoint_files import (
 from rlhf_lab.types.errors import UserError
 
 
-def take_over(parent: Path, folder: Path, round_: int, report: Callable[[str], None]) -> None:
+def take_over(
+    parent: Path, record: RunDirectory, round_: int, report: Callable[[str], None]
+) -> None:
     """Copy the parent's newest intact checkpoint at or before a round, with the rows that it counts
     on; nothing where the fork has a checkpoint, or the parent has none so early."""
+    folder = record.folder
     if saved_checkpoints(folder / CHECKPOINTS):
         return
     saved = [path for path in saved_checkpoints(parent / CHECKPOINTS) if int(path.name) <= round_]
@@ -61,7 +65,7 @@ def take_over(parent: Path, folder: Path, round_: int, report: Callable[[str], N
             require_rows(parent / name, extent, checkpoint)
             copy_rows(parent / name, folder / name, extent)
         if int(checkpoint.name) == round_:
-            copy_version(checkpoint, folder, round_)
+            record.record_files(copy_version(checkpoint, folder, round_))
         copy_checkpoint(checkpoint, folder / CHECKPOINTS)
         return
 
@@ -73,11 +77,11 @@ def copy_rows(source: Path, target: Path, extent: Extent) -> None:
             draft.write_bytes(file.read(extent.size))
 
 
-def copy_version(checkpoint: Path, folder: Path, round_: int) -> None:
-    """The version that a fork begins from, for evaluation."""
+def copy_version(checkpoint: Path, folder: Path, round_: int) -> list[Path]:
+    """The version that a fork begins from, for evaluation. Returns its files."""
     (folder / WEIGHTS).mkdir(exist_ok=True)
     weights = read_version(round_, version_files(checkpoint, VERSION)[round_])
-    write_version(weights, folder / WEIGHTS / f"{round_:06d}")
+    return write_version(weights, folder / WEIGHTS / f"{round_:06d}")
 
 
 def copy_checkpoint(checkpoint: Path, root: Path) -> None:
@@ -97,7 +101,7 @@ def is_written(checkpoint: Path) -> bool:
 def train_past(
     fork: Fork,
     config: Config,
-    folder: Path,
+    record: RunDirectory,
     console: Console,
     facts: Mapping[str, Any],
     loader: PolicyLoader,
@@ -109,9 +113,9 @@ def train_past(
     the seconds that it took."""
     if fork.facts is None:
         return {}
-    begin = time.perf_counter()
+    begin, folder = time.perf_counter(), record.folder
     if fork.pasts:
-        take_over(Path(config.fork.parent), folder, config.fork.round, console.print)
+        take_over(Path(config.fork.parent), record, config.fork.round, console.print)
     for past in fork.pasts:
         if is_reached(folder, past):
             continue
@@ -122,7 +126,7 @@ def train_past(
         release_unused()
         sources = stages.of(past.config).sources()
         policy = loader.take(sources.policy, past.config.seed)
-        output = FolderOutput(past.config, folder, console, facts)
+        output = FolderOutput(past.config, record, console, facts)
         state = state_at(past, folder)
         learn(past.config, sources, policy, output, should_stop, state, finishes_chunks=True)
     return {"fork": {**fork.facts, "seconds": time.perf_counter() - begin}}

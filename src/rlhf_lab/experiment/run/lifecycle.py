@@ -5,24 +5,23 @@ from __future__ import annotations
 import shlex
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rlhf_lab.experiment.artifacts.prepare import Artifacts
-from rlhf_lab.experiment.artifacts.products import own_products
+from rlhf_lab.experiment.artifacts.products import PRODUCTS, own_products
 from rlhf_lab.experiment.build.policy import PolicyLoader, Sources
 from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.planning.forecast import size
-from rlhf_lab.experiment.publish.card import write_card
+from rlhf_lab.experiment.publish.card import CARD, write_card
 from rlhf_lab.experiment.rules.derived import generation_settings, timing_settings
 from rlhf_lab.experiment.run.evaluate import evaluate_run
 from rlhf_lab.experiment.run.evaluate_again import send_evaluation
 from rlhf_lab.experiment.run.evaluate_beside import EvaluationBeside
 from rlhf_lab.experiment.run.fork import Fork, Past
 from rlhf_lab.experiment.run.fork_training import state_at, train_past
-from rlhf_lab.experiment.run.outputs import CHECKPOINTS, RECORDS, FolderOutput
+from rlhf_lab.experiment.run.outputs import CHECKPOINTS, FolderOutput
 from rlhf_lab.experiment.run.train import learn
 from rlhf_lab.experiment.run.validate import validate
 from rlhf_lab.models.causal_lm import require_savable, save_adapters, save_policy
@@ -31,18 +30,17 @@ from rlhf_lab.models.weights import meta_model, weights_digest, with_parameters
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.disk import disk_error
-from rlhf_lab.runs.folder import MANIFEST
+from rlhf_lab.runs.disk import atomic_write, files_in
+from rlhf_lab.runs.folder import FAILURE, MANIFEST
 from rlhf_lab.runs.manifest import precision_in
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
-from rlhf_lab.runs.row_digests import extent_of
 from rlhf_lab.runs.run_directory import End, RunDirectory, run_lock
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import SignalHandler, listening
 from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.training.checkpoint_files import saved_checkpoints, state_bytes
 from rlhf_lab.types.data import Weights
-from rlhf_lab.types.errors import StopRequested, UserError
+from rlhf_lab.types.errors import RUN_FAILED, StopRequested, UserError
 
 Record = Mapping[str, Any]
 
@@ -59,7 +57,8 @@ def report_states(config: Config, folder: Path, console: Console) -> dict[str, A
 
 
 def end_early(record: RunDirectory, error: BaseException) -> None:
-    """Record how a run ended. If the disk is what failed, the error itself must still be seen."""
+    """Record how a run ended, and the traceback of a failure. If the disk or the folder is what
+    failed, the error itself must still be seen."""
     ends: dict[type[BaseException], End] = {
         KeyboardInterrupt: "interrupted",
         StopRequested: "stopped",
@@ -67,6 +66,8 @@ def end_early(record: RunDirectory, error: BaseException) -> None:
     state = ends.get(type(error), "failed")
     facts = {"error": masked(traceback.format_exc())} if state == "failed" else {}
     try:
+        if facts:
+            atomic_write(record.folder / FAILURE, facts["error"])
         record.finish(state, **facts)
     except OSError as second:
         error.add_note(f"{record.folder / MANIFEST} could not be updated either: {second}")
@@ -75,9 +76,11 @@ def end_early(record: RunDirectory, error: BaseException) -> None:
 def with_hint(error: BaseException, stop: SignalHandler, folder: Path) -> BaseException:
     """The exception that ends a run's command. Of a run that was stopped: KeyboardInterrupt at
     Ctrl-C, else StopRequested, whose text names the checkpoint and how to resume the run."""
-    if disk_error(error):
-        error.add_note(f"the run has failed, {resume_hint(folder)}")
     if not isinstance(error, KeyboardInterrupt | StopRequested):
+        if not isinstance(error, UserError):
+            error.add_note(
+                f"{RUN_FAILED}, {resume_hint(folder)}; its traceback: {folder / FAILURE}"
+            )
         return error
     kind = KeyboardInterrupt if stop.is_interrupt else type(error)
     return kind(resume_hint(folder))
@@ -127,8 +130,8 @@ def train(
 ) -> Path:
     """One run: its folder holds the manifest, the config, metrics, weights and evaluation.
 
-    Raises StopRequested on SIGTERM or SIGUSR1, and KeyboardInterrupt on SIGINT, once a checkpoint
-    is saved. A run that came to its pause (checkpoint.pause_round) is left for
+    Raises StopRequested on SIGTERM, SIGHUP or SIGUSR1, and KeyboardInterrupt on SIGINT, once a
+    checkpoint is saved. A run that came to its pause (checkpoint.pause_round) is left for
     `output.resume=true`. may_make: whether artifacts that the run was made from before, and that
     are gone, are made again.
     """
@@ -173,6 +176,7 @@ def train_in(
                 if ending is error:
                     raise
                 raise ending from error
+        (folder / FAILURE).unlink(missing_ok=True)  # of before it was resumed
         record.finish(state, peak_memory_bytes=peak_memory_bytes())
     return folder
 
@@ -196,40 +200,41 @@ def finish_run(
     run: it may have come to its pause only."""
     folder, rounds = record.folder, config.run.num_rounds
     sources = stages.sources()
-    stages.used.write(folder)
+    with record.rewriting(PRODUCTS):
+        stages.used.write(folder)
     if "weights_digest" not in record.manifest:
         code = short_commit(record.manifest)
         facts = {**facts, "run_id": record.manifest["run_id"], "commit": code}
         fork = facts.get("fork", Fork())
+        record.forget_files(runs.EVALS)
         with EvaluationBeside(config, sources, folder, console.print) as beside:
             with stop.deferred():
                 begun = train_past(
-                    fork, config, folder, console, facts, loader, stages, lambda: stop.is_requested
+                    fork, config, record, console, facts, loader, stages, lambda: stop.is_requested
                 )
                 record.update(**begun)
-                output = FolderOutput(config, folder, console, facts, beside.offer, record.update)
+                output = FolderOutput(config, record, console, facts, beside.offer)
                 weights = train_policy(
-                    config, sources, folder, fork, output, loader, lambda: stop.is_requested
+                    config, sources, record, fork, output, loader, lambda: stop.is_requested
                 )
             with console.phase("waiting for the evaluation beside the training"):
                 beside.finish()
         if weights.version < rounds:
-            validate(config, sources, loader, folder, console, weights.version)
+            validate(config, sources, loader, record, console, weights.version)
             console.print(f"paused at round {weights.version} of {rounds} (checkpoint.pause_round)")
             return "paused"
         # Which chunk waits for which version follows from the lengths of partial rollouts.
         is_planned = not (config.mode.segment_steps or config.mode.is_virtual)
         with console.phase("recording the end of the training"):
             ideal = planner.report_overlap(folder, console) if is_planned else {}
-            records = {name: asdict(extent_of(folder / name)) for name in RECORDS}
             states = report_states(config, folder, console)
             digest = weights_digest(weights)
-            record.update(weights_digest=digest, records=records, checkpoints=states, **ideal)
-    validate(config, sources, loader, folder, console, rounds)
+            record.update(weights_digest=digest, checkpoints=states, **ideal)
+    validate(config, sources, loader, record, console, rounds)
     if config.eval.versions(rounds):
-        rows = evaluate_run(config, sources, loader, folder, console, keeps_known=True)
+        rows = evaluate_run(config, sources, loader, record, console, keeps_known=True)
         send_evaluation(config, folder, "train", rows, console)
-    with console.phase("writing the card"):
+    with console.phase("writing the card"), record.rewriting(f"{runs.POLICY}/{CARD}"):
         write_card(config, folder, folder / runs.POLICY, rounds)
     return "finished"
 
@@ -237,7 +242,7 @@ def finish_run(
 def train_policy(
     config: Config,
     sources: Sources,
-    folder: Path,
+    record: RunDirectory,
     fork: Fork,
     output: FolderOutput,
     loader: PolicyLoader,
@@ -251,15 +256,16 @@ def train_policy(
     require_savable(model, tokenizer, sources.policy.path, settings)
     # The engine may cut the trained one into parts.
     shape = meta_model(model)
-    state = state_at(fork.own or Past(config), folder)
+    state = state_at(fork.own or Past(config), record.folder)
     weights = learn(config, sources, (model, tokenizer), output, should_stop, state)
     if weights.version == config.run.num_rounds:
-        policy = folder / runs.POLICY
+        policy = record.folder / runs.POLICY
         with output.phase("saving the policy"):
             if weights.adapters is not None:
                 save_adapters(weights.adapters, shape, tokenizer, policy, settings)
             else:
                 save_policy(with_parameters(shape, weights.state), tokenizer, policy, settings)
+            record.record_files(files_in(policy))
     return weights
 
 

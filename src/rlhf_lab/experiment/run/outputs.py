@@ -15,10 +15,20 @@ from typing_extensions import TypedDict
 from rlhf_lab.evaluation.options import Validate
 from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.runs.disk import remove_drafts, save_file
-from rlhf_lab.runs.folder import EVALS, METRICS, POLICY, ROLLOUTS, SCHEDULE, TIMELINE, VALIDATION
+from rlhf_lab.runs.folder import (
+    EVALS,
+    GROWING,
+    METRICS,
+    POLICY,
+    ROLLOUTS,
+    SCHEDULE,
+    TIMELINE,
+    VALIDATION,
+)
 from rlhf_lab.runs.jsonl import JsonlFile, JsonlTracker, read_rows
 from rlhf_lab.runs.live.progress import TRAIN
 from rlhf_lab.runs.reading import checked
+from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.saved_tensors import WEIGHTS, write_version
 from rlhf_lab.runs.schema import Amount, RolloutSample
 from rlhf_lab.runs.trackers.console import Bar, Console
@@ -27,12 +37,11 @@ from rlhf_lab.runs.trackers.options import Tracker
 from rlhf_lab.training.checkpoint import Checkpoints
 from rlhf_lab.training.loop import Hooks
 from rlhf_lab.types.data import Batch, Metrics, Weights
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.errors import RecordChanged, StopRequested, UserError
 from rlhf_lab.types.samples import Group
 
 CHECKPOINTS = "checkpoints"
 FAILED_BATCH = "failed_batch"
-RECORDS = (METRICS, SCHEDULE, TIMELINE, ROLLOUTS)
 Row = Mapping[str, Any]
 Clocked = TypedDict("Clocked", {"seconds/wall": Amount})
 
@@ -42,37 +51,44 @@ class FolderOutput:
     the config names.
 
     facts: `resolved`, the config as plain data for the trackers that record it, `run_id`, and the
-    `commit` of the code. kept(version): called when a version is in its file. note(name=fact):
-    records facts about the run.
+    `commit` of the code. record: of the run, which gets the sums of what is written. kept(version):
+    called when a version is in its file.
     """
 
     def __init__(
         self,
         config: Config,
-        folder: Path,
+        record: RunDirectory,
         console: Console,
         facts: Mapping[str, Any],
         kept: Callable[[int], None] = lambda _: None,
-        note: Callable[..., None] = lambda **_: None,
     ) -> None:
         self._config = config
-        self._folder = folder
+        self._record, self._folder = record, record.folder
         self._console = console
         self._kept = kept
-        self.report, self.phase, self.note = console.print, console.phase, note
+        self.report, self.phase, self.note = console.print, console.phase, record.update
+        folder = record.folder
         self._run = TrackedRun(folder, facts["resolved"], facts["run_id"], commit=facts["commit"])
         refuse_occupied(folder)
-        self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.checkpoint, RECORDS)
+        self._files = {name: JsonlFile(folder / name) for name in GROWING}
+        self.checkpoints = Checkpoints(
+            folder / CHECKPOINTS, config.checkpoint, tuple(self._files.values())
+        )
 
     @contextmanager
     def opened(self, begin: int) -> Iterator[tuple[Hooks, float]]:
-        """Cut the files back to the first `begin` rounds and append to them."""
+        """Cut the files back to the first `begin` rounds and append to them. Raises RecordChanged
+        at the end of a round, whose checkpoint is saved, if another process changed one."""
         config, folder, console = self._config, self._folder, self._console
+        self._record.forget_files(*GROWING)
         wall, mirrored = progress(folder)
         self.checkpoints.cut_records(begin)
         with ExitStack() as stack:
+            for file in self._files.values():
+                stack.callback(file.close)
             mirrors = open_mirrors(config.tracker, self._run, mirrored, console.print)
-            trackers = [JsonlTracker(folder / METRICS), *mirrors]
+            trackers = [JsonlTracker(self._files[METRICS]), *mirrors]
             for tracker in trackers:
                 stack.callback(tracker.close)
             bar = stack.enter_context(console.stage(TRAIN, total=config.run.num_rounds))
@@ -80,13 +96,36 @@ class FolderOutput:
             bar.enter("start")
             hooks = Hooks(
                 log=logger(trackers, bar),
-                record=recorder(folder, stack),
-                save=saver(folder, kept_versions(config), self._kept),
+                record=recorder(self._files[SCHEDULE], self._files[TIMELINE]),
+                save=saver(self._record, kept_versions(config), self._kept),
                 keep_batch=batch_keeper(folder),
+                should_stop=self._is_changed,
                 enter=bar.enter,
-                keep_samples=sample_keeper(config, folder, mirrors, stack),
+                keep_samples=sample_keeper(config, self._files[ROLLOUTS], mirrors),
             )
-            yield hooks, wall
+            try:
+                yield hooks, wall
+            except StopRequested:
+                self._require_unchanged()
+                raise
+            else:
+                self._require_unchanged()
+            finally:
+                sums = {name: file.extent() for name, file in self._files.items()}
+                self._record.note_files({name: one for name, one in sums.items() if one.size})
+
+    def _is_changed(self) -> bool:
+        return any(file.change for file in self._files.values())
+
+    def _require_unchanged(self) -> None:
+        for file in self._files.values():
+            file.check()
+            if not file.change:
+                continue
+            remedy = f"restore its {file.extent().rows} rows from a copy"
+            if file.place != file.path:
+                remedy = f"all its rows are in {file.place}: move that to {file.path}"
+            raise RecordChanged(f"{file.path} {file.change} while the run wrote it: {remedy}")
 
 
 def refuse_occupied(folder: Path) -> None:
@@ -96,7 +135,7 @@ def refuse_occupied(folder: Path) -> None:
         path = folder / name
         if os.path.lexists(path) and not path.is_dir():
             raise UserError(f"{path} is no folder: move it away, the run writes one there")
-    for name in (METRICS, SCHEDULE, TIMELINE, ROLLOUTS, EVALS, VALIDATION, "samples.jsonl"):
+    for name in (*GROWING, EVALS, VALIDATION, "samples.jsonl"):
         path = folder / name
         if os.path.lexists(path) and not path.is_file():
             raise UserError(f"{path} is no file: move it away, the run writes one there")
@@ -120,11 +159,10 @@ def logger(trackers: Sequence[Tracker], bar: Bar) -> Callable[[Metrics, int], No
     return log
 
 
-def recorder(folder: Path, stack: ExitStack) -> Callable[[Sequence[Row], Sequence[Row]], None]:
-    """Write down the schedule, and when what happened; the files close with the stack."""
-    files = [JsonlFile(folder / name) for name in (SCHEDULE, TIMELINE)]
+def recorder(*files: JsonlFile) -> Callable[[Sequence[Row], Sequence[Row]], None]:
+    """Write down the schedule, and when what happened."""
     for file in files:
-        stack.callback(file.close)
+        file.open()
 
     def record(*rows: Sequence[Row]) -> None:
         for file, part in zip(files, rows, strict=True):
@@ -134,14 +172,12 @@ def recorder(folder: Path, stack: ExitStack) -> Callable[[Sequence[Row], Sequenc
 
 
 def sample_keeper(
-    config: Config, folder: Path, mirrors: Sequence[Tracker], stack: ExitStack
+    config: Config, file: JsonlFile, mirrors: Sequence[Tracker]
 ) -> Callable[[Sequence[RolloutSample]], None]:
-    """Write down some samples of a round, and send them to the mirrors; the file closes with the
-    stack."""
+    """Write down some samples of a round, and send them to the mirrors."""
     if not config.tracker.samples:
         return lambda _: None
-    file = JsonlFile(folder / ROLLOUTS)
-    stack.callback(file.close)
+    file.open()
 
     def keep(samples: Sequence[RolloutSample]) -> None:
         file.append(*(sample.row() for sample in samples))
@@ -163,16 +199,18 @@ def kept_versions(config: Config) -> set[int]:
     return versions
 
 
-def saver(folder: Path, keep: set[int], kept: Callable[[int], None]) -> Callable[[Weights], None]:
+def saver(
+    record: RunDirectory, keep: set[int], kept: Callable[[int], None]
+) -> Callable[[Weights], None]:
     """Keep the versions that will be evaluated."""
-    weights_folder = folder / WEIGHTS
+    weights_folder = record.folder / WEIGHTS
     weights_folder.mkdir(exist_ok=True)
     remove_drafts(weights_folder)
 
     def save(weights: Weights) -> None:
         if weights.version not in keep:
             return
-        write_version(weights, weights_folder / f"{weights.version:06d}")
+        record.record_files(write_version(weights, weights_folder / f"{weights.version:06d}"))
         kept(weights.version)
 
     return save

@@ -160,7 +160,7 @@ def watching(
     """The hooks of an output, with the warnings about rounds and what stops a run."""
     warned = RoundWarnings(hooks.log, config, output.report)
     log = NothingTrained(warned, config, output.report)
-    return replace(hooks, should_stop=should_stop, log=log)
+    return replace(hooks, should_stop=lambda: hooks.should_stop() or should_stop(), log=log)
 
 
 def report_settings(config: Config, policy: tuple[Any, Any], report: Callable[[str], None]) -> None:

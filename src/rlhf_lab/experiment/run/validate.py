@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from time import perf_counter
 
 from rlhf_lab.evaluation.evaluator import Validator
@@ -16,6 +15,7 @@ from rlhf_lab.experiment.run.distributed_generation import spread_evaluator, spr
 from rlhf_lab.models.adapters import merged_version
 from rlhf_lab.runs.folder import VALIDATION
 from rlhf_lab.runs.jsonl import read_rows, write_rows
+from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.saved_tensors import read_version, saved_versions
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Metrics, Weights
@@ -44,7 +44,7 @@ def validate(
     config: Config,
     sources: Sources,
     loader: PolicyLoader,
-    folder: Path,
+    record: RunDirectory,
     console: Console,
     version: int,
 ) -> None:
@@ -52,7 +52,7 @@ def validate(
     validation.jsonl, unless it has one of the same kind."""
     if config.eval.validate is Validate.none:
         return
-    kind = config.eval.validate.value
+    folder, kind = record.folder, config.eval.validate.value
     path = folder / VALIDATION
     rows = read_rows(path)
     if any(row["version"] == version and row.get("validate") == kind for row in rows):
@@ -64,7 +64,8 @@ def validate(
         metrics = validation_metrics(config, sources, loader, weights)
     seconds = perf_counter() - start
     row = {"validate": kind, **metrics, "timing/seconds": seconds}
-    write_rows(path, [*rows, row])
+    with record.rewriting(VALIDATION):
+        write_rows(path, [*rows, row])
     mean = metrics.get("proxy/mean")
     text = "the proxy could score none" if mean is None else f"proxy {mean:.4f}"
     console.print(f"validation of version {version}: {text} ({metrics['eval/prompts']} prompts)")

@@ -1,4 +1,4 @@
-"""The options of `reward=endpoint`: endpoint, request, question, retries, prices."""
+"""The options of `reward=endpoint`: endpoint, request, question, prices."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rlhf_lab.rewards.judge.proxies import require_proxies
 from rlhf_lab.rewards.options import RewardContext, RewardOptions
 from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types import limits
@@ -169,11 +170,15 @@ class EndpointReward(RewardOptions):
 
     name: str = limits.name("endpoint")
     base_url: str = limits.option(
-        "https://api.openai.com/v1", about="Address of the endpoint, up to and with /v1."
+        "https://api.openai.com/v1",
+        about="Address of the endpoint, up to and with /v1.",
+        trust=True,
     )
     model: str = limits.option("", about="Name of the model that the endpoint is asked for.")
     key_variable: str = limits.option(
-        "OPENAI_API_KEY", about="Environment variable that holds the API key; empty sends no key."
+        "OPENAI_API_KEY",
+        about="Environment variable that holds the API key; empty sends no key.",
+        trust=True,
     )
     style: Style = limits.option(
         Style.pairwise,
@@ -217,18 +222,13 @@ class EndpointReward(RewardOptions):
     )
     timeout_s: float = limits.seconds(60.0, about="Seconds for one request as a whole.")
     retries: int = limits.count(
-        4, least=0, most=1000, about="Further attempts at a question whose request failed."
-    )
-    backoff_s: float = limits.pause(
-        1.0,
+        4,
+        least=0,
+        most=1000,
         about=(
-            "Seconds before the first further attempt, doubled each time; a Retry-After header "
-            "overrides it."
+            "Further requests for a question without a usable answer, after pauses of 0.5 to 8 "
+            "seconds or as Retry-After sets."
         ),
-    )
-    max_backoff_s: float = limits.pause(60.0, about="Longest pause between attempts in seconds.")
-    group_retries: int = limits.count(
-        1, least=0, most=1000, about="Further attempts at a group of which a question failed."
     )
     input_price: float = limits.number(
         0.0, least=0, most=1e9, about="Dollars per million input tokens, for the reported cost."
@@ -284,6 +284,7 @@ class EndpointReward(RewardOptions):
 
     def require_usable(self, key: str) -> None:
         require_package("openai", "judge", f"{key}=endpoint")
+        require_proxies(f"{key}.base_url", self.base_url)
         if not self.model:
             raise UserError(
                 f"{key}.model='': name the language model that judges, as its endpoint calls it"

@@ -69,7 +69,7 @@ class JudgeScorer(Reward):
             for group, reference in zip(groups, references, strict=True)
         ]
         answers = self._calls.answers(
-            [[question for orders in row for question in orders] for row in questions]
+            [question for row in questions for orders in row for question in orders]
         )
         return [
             tuple(verdict_of([answers[question] for question in orders]) for orders in row)
@@ -99,7 +99,7 @@ class JudgeScorer(Reward):
             ]
             for group, reference in zip(groups, references, strict=True)
         ]
-        answers = self._calls.answers(questions)
+        answers = self._calls.answers([question for row in questions for question in row])
         return [
             tuple(answers[question] for question in row)
             if all(question in answers for question in row)

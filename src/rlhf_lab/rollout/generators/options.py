@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rlhf_lab.rollout.generators.episodes import Turns
     from rlhf_lab.tasks.chat import ChatForm
 
-SERVER_REMEDY = "pass generator=vllm_server generator.port=8100 and no generator.urls"
+SERVER_REMEDY = "pass generator=vllm generator.port=8100 and no generator.urls"
 DTYPES = ("float32", "bfloat16", "float16")
 
 

@@ -57,7 +57,8 @@ class Replays:
         graph = torch.cuda.CUDAGraph()
         with CAPTURING, torch.cuda.device(self._device):
             if self._stream is None:
-                self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+                stream = torch.cuda.Stream(self._device, priority=-1)  # type: ignore[no-untyped-call]
+                self._stream = stream
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             # Else an allocation of a trainer in another thread would break the capture.
             with torch.cuda.graph(graph, self._pool, self._stream, "thread_local"):

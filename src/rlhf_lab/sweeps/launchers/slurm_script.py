@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from omegaconf import DictConfig, open_dict, read_write
 
 from rlhf_lab.experiment.config.layout import Layout, parsed
+from rlhf_lab.rollout.generators.vllm.http import KEY_BYTES, RUN_ID, SERVER_KEY
 from rlhf_lab.sweeps.launchers.slurm import TARGET
 from rlhf_lab.sweeps.launchers.torchrun import (
     HOST_MARK,
     MPS_FOLDER,
     MPS_PIPES,
     PORT_MARK,
-    RUN_ID,
     NodeCommand,
     Ports,
     ResourceRequest,
     commands,
+    generator_of,
 )
 from rlhf_lab.types.errors import UserError
 
@@ -42,6 +43,7 @@ START = f"""set -uo pipefail
 unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export {RUN_ID}="$SLURM_JOB_ID"
+export {SERVER_KEY}="$(od -An -N{KEY_BYTES} -tx1 /dev/urandom | tr -d ' \\n')"
 port=$(({FIRST_PORT} + SLURM_JOB_ID % {JOBS} * {PORTS_OF_JOB}))
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 stopped=false
@@ -218,13 +220,12 @@ def layout_of(text: str, launcher: DictConfig) -> Layout | None:
     return layout
 
 
-def overrides_of(layout: Layout | None) -> list[str]:
-    return ["generator=vllm_server"] if layout and layout.generators else []
-
-
-def script_of(layout: Layout | None, words: Sequence[str], launcher: DictConfig) -> str:
+def script_of(
+    layout: Layout | None, words: Sequence[str], launcher: DictConfig, server_devices: int
+) -> str:
     """The bash script that replaces the command `rlhf-lab WORDS`; empty without a layout."""
     if layout is None:
         return ""
-    own = [word for word in words[1:] if word not in overrides_of(layout)]
-    return slurm_script(layout, JOB_PORTS, own, ResourceRequest(is_cpu=not launcher.gpus_per_node))
+    own = [word for word in words[1:] if word not in generator_of(layout)]
+    request = ResourceRequest(server_devices, is_cpu=not launcher.gpus_per_node)
+    return slurm_script(layout, JOB_PORTS, own, request)

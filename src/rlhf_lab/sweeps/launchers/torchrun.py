@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import shlex
 import sys
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from rlhf_lab.experiment.config.layout import Layout, Node
 from rlhf_lab.models.devices import FIXED_WORKSPACES, WORKSPACE
+from rlhf_lab.rollout.generators.vllm.http import KEY_BYTES, RUN_ID, SERVER_KEY
 from rlhf_lab.rollout.ports import LOOPBACK
 from rlhf_lab.runs.child import Child, exit_text, last_lines
 from rlhf_lab.runs.signals import listening
@@ -33,8 +35,6 @@ PORT_MARK = "-port-of-the-job"
 SHUTDOWN_SECONDS = 600
 # Servers of a large model take minutes to be ready, and are started together with the trainers.
 CONNECT = "generator.connect_seconds=900"
-# Servers and trainers of one run have one id, by which a trainer knows its own servers.
-RUN_ID = "RLHF_LAB_RUN_ID"
 REWARD_DEVICE = re.compile(r"\+*(?:reward|judge)(?:\.terms\.[^.]+)?\.device=cuda:(\d+)")
 MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 MPS_FOLDER = "/tmp/rlhf-lab-mps-"
@@ -64,7 +64,7 @@ def lead_of(layout: Layout, hosts: Sequence[str]) -> str:
 
 
 def reached(
-    layout: Layout, hosts: Sequence[str], ports: Ports
+    layout: Layout, hosts: Sequence[str], ports: Ports, server_devices: int
 ) -> dict[tuple[int, int], tuple[str, str]]:
     """Host and port at which rank 0 reaches each server, by its node and place on it. Servers of
     rank 0's own node are at the loopback interface: they share its memory, and no other job can
@@ -76,7 +76,7 @@ def reached(
             ports.text(ports.servers + place),
         )
         for node in layout.placed()
-        for place in range(len(node.generators))
+        for place in range(len(node.servers(server_devices)))
     }
 
 
@@ -105,9 +105,11 @@ def nccl_place(chosen: Set[str], lead: str, ports: Ports) -> list[str]:
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """is_cpu: assign no devices. has_mps: CUDA's MPS daemon on every node, so that processes share
-    a device's time. run_id: for processes that do not inherit one, "" for those of a Slurm job."""
+    """server_devices: of each server, which share its copies of the policy. is_cpu: assign no
+    devices. has_mps: CUDA's MPS daemon on every node, so that processes share a device's time.
+    run_id: for processes that do not inherit one, "" for those of a Slurm job."""
 
+    server_devices: int = 1
     is_cpu: bool = False
     has_mps: bool = False
     run_id: str = ""
@@ -125,6 +127,11 @@ class ResourceRequest:
     def mps(self) -> dict[str, str]:
         """Where a node's processes meet its MPS daemon: another folder for each run."""
         return {MPS_PIPES: MPS_FOLDER + self.run_id} if self.has_mps and self.run_id else {}
+
+
+def generator_of(layout: Layout) -> list[str]:
+    """The override by which runs of a layout sample, where it has devices for that."""
+    return ["generator=vllm"] if layout.generators else []
 
 
 def run_id_of(*parts: object) -> str:
@@ -165,21 +172,21 @@ def commands(
 ) -> list[NodeCommand]:
     """All commands, servers before trainers. hosts: one name for each node of the layout."""
     nodes = layout.placed()
-    shared = [*overrides, *(["generator=vllm_server"] if layout.generators else [])]
-    found = reached(layout, hosts, ports)
+    shared = [*overrides, *generator_of(layout)]
+    found = reached(layout, hosts, ports, request.server_devices)
     by_nccl = nccl(found, overrides, lead_of(layout, hosts), ports)
     sync = [word for word in by_nccl if word == BY_NCCL]
     servers = []
     for node in nodes:
-        for place, device in enumerate(node.generators):
+        for place, devices in enumerate(node.servers(request.server_devices)):
             host, port = found[node.number, place]
             # On the loopback interface, if it is reached there.
             where = [] if host == LOOPBACK else ["generator.host=0.0.0.0"]
             words = ("rlhf-lab", "serve", *shared, *sync, f"generator.port={port}", *where)
             name = f"server{node.number}.{place}"
-            servers.append(NodeCommand(node.number, name, words, request.environment([device])))
+            servers.append(NodeCommand(node.number, name, words, request.environment(devices)))
     urls = ",".join(f"http://{host}:{port}" for host, port in found.values())
-    to_servers = ["generator=vllm_server", f"generator.urls=[{urls}]", CONNECT, *by_nccl]
+    to_servers = ["generator=vllm", f"generator.urls=[{urls}]", CONNECT, *by_nccl]
     own = to_servers if layout.generators else []
     train = ("-m", "rlhf_lab.cli.main", "train", *overrides, *own)
     training = [node for node in nodes if node.trainers]
@@ -229,11 +236,13 @@ def torchrun(node: Node, rank: int, num_nodes: int, first: str, ports: Ports) ->
 
 
 def printed(found: Sequence[NodeCommand], hosts: Sequence[str]) -> str:
-    """The commands under the hosts on which to run them."""
+    """The commands under the hosts on which to run them, with a new key for servers."""
+    has_servers = any(command.name.startswith("server") for command in found)
+    key = [f"export {SERVER_KEY}={secrets.token_hex(KEY_BYTES)}"] if has_servers else []
     lines: list[str] = []
     for number, host in enumerate(hosts):
         if own := [command for command in found if command.node == number]:
-            lines += [f"# on {host}", *(command.text() for command in own), ""]
+            lines += [f"# on {host}", *key, *(command.text() for command in own), ""]
     return "\n".join(lines)
 
 
@@ -259,6 +268,7 @@ def run_here(found: Sequence[NodeCommand], folder: Path, console: Console) -> in
     folder.mkdir(parents=True, exist_ok=True)
     # Servers come first.
     started: dict[str, Child] = {}
+    key = {SERVER_KEY: secrets.token_hex(KEY_BYTES)}
     try:
         with listening():
             for command in found:
@@ -266,7 +276,7 @@ def run_here(found: Sequence[NodeCommand], folder: Path, console: Console) -> in
                 console.print(f"{command.name}: {command.text()}{f' > {log}' if log else ''}")
                 # In a new session, with this environment's executables first.
                 path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-                variables = {"PATH": path, **command.environment}
+                variables = {"PATH": path, **key, **command.environment}
                 started[command.name] = Child(command.words, log, variables)
             *servers, (_, trainer) = started.items()
             while (code := trainer.exit_code) is None:

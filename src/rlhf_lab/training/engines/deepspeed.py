@@ -1,4 +1,4 @@
-"""The backend of DeepSpeed ZeRO: stages 0 to 3 partition nothing, optimizer, gradients, weights."""
+"""The backend of DeepSpeed ZeRO: stage 2 partitions optimizer and gradients, 3 weights too."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from torch import Tensor
 
 from rlhf_lab.models.forward import TokenRows
 from rlhf_lab.training.engines.distributed import Processes, require_group
-from rlhf_lab.training.engines.options import DeepSpeedOptions, Precision
+from rlhf_lab.training.engines.options import DeepSpeedOptions
 from rlhf_lab.training.engines.parameter_backend import (
     REFERENCE,
     WEIGHT,
     ParameterBackend,
     ReferenceUse,
+    Sharding,
 )
 from rlhf_lab.training.engines.policy_with_values import PassKind, PassLayout, PolicyWithValues
 from rlhf_lab.training.engines.tensors import adamw, received
@@ -33,13 +34,13 @@ from rlhf_lab.training.engines.zero import (
     PartitionedStorage,
     Reference,
     ReplicatedReference,
-    WholeStorage,
     ZeroStorage,
 )
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import PolicyOutput
+from rlhf_lab.types.precision import Precision
 
-PARTITIONED = 3  # the stage from which on the weights themselves are partitioned
+PARTITIONED = 3  # the stage that partitions the weights themselves
 
 
 def make_reference(
@@ -131,6 +132,8 @@ def quiet(device: torch.device, local_rank: int) -> Iterator[None]:
 class DeepSpeedBackend(ParameterBackend):
     """See ParameterBackend. Policy and value model are clipped jointly: `grad_norm` is of both."""
 
+    sharding = Sharding.buffers
+
     def __init__(
         self,
         networks: PolicyWithValues,
@@ -145,8 +148,6 @@ class DeepSpeedBackend(ParameterBackend):
         require_group()
         self.device = device
         self._size = processes.size
-        self._stage = options.stage
-        self._max_grad_norm = optim.largest_norm
         is_low = options.dtype is Precision.bfloat16
         networks = received(networks, processes).float().to(device)
         self._trained = dict(networks.trained())
@@ -160,18 +161,14 @@ class DeepSpeedBackend(ParameterBackend):
                 self._reference_pass, self._reference = make_reference(
                     reference, options, processes.rank
                 )
-            # Stage 0 leaves no trace of the norm that it clips by.
-            clip = {"gradient_clipping": optim.max_grad_norm if options.stage else 0.0}
+            clip = {"gradient_clipping": optim.max_grad_norm}
             adam = adamw(networks.parameters(), optim)
             self._engine = initialized(networks, settings(options) | clip, optimizer=adam)
-        self._storage: ZeroStorage
-        if options.stage == 0:
-            self._storage = WholeStorage(self._engine)
-        elif options.stage < PARTITIONED:
-            self._storage = FlatBufferStorage(self._engine)
-        else:
-            self._storage = PartitionedStorage(self._engine, processes.rank)
-        self.sharding = self._storage.sharding
+        self._storage: ZeroStorage = (
+            FlatBufferStorage(self._engine)
+            if options.stage < PARTITIONED
+            else PartitionedStorage(self._engine, processes.rank)
+        )
         self._is_settled = False
         for name, tensor in masters.items():
             # DeepSpeed makes its float32 masters from weights that it has already rounded.
@@ -235,15 +232,8 @@ class DeepSpeedBackend(ParameterBackend):
     def step(self, learning_rate: float) -> dict[str, float]:
         for group in self._engine.optimizer.param_groups:
             group["lr"] = learning_rate
-        if self._stage == 0:
-            parameters = list(self._trained.values())
-            norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._max_grad_norm))
-            if not math.isfinite(norm):
-                return {"grad_norm": norm}
-            self._engine.step()
-        else:
-            self._engine.step()
-            norm = float(self._engine.get_global_grad_norm())
+        self._engine.step()
+        norm = float(self._engine.get_global_grad_norm())
         # DeepSpeed returns -1 where the norm is not finite.
         return {"grad_norm": norm if norm >= 0 else math.nan}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 from rlhf_lab.models.devices import check_name
 from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types import limits
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.precision import Precision
 
 if TYPE_CHECKING:
     import torch
@@ -24,14 +24,6 @@ AUTO_TOKENS = -1
 # Padded tokens of a pass on a GPU: enough to fill it, whatever the lengths of the rows.
 TOKENS_ON_GPU = 16384
 GPU = "cuda"
-
-
-class Precision(StrEnum):
-    """Of forward and backward passes; the weights that the optimizer changes are float32."""
-
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
 
 
 class Versions(StrEnum):
@@ -138,19 +130,13 @@ class EngineOptions(limits.OptionGroup, ABC, key="engine"):
     def build(self, context: EngineContext) -> ParameterBackend:
         """The backend of this process. `self` has no value `auto` here (see `on`)."""
 
-    def require_usable(self, key: str) -> None:
-        """Raise UserError where a package is absent, or values exclude each other. key: the
-        config's."""
-
     def on(self, device_type: str) -> Self:
         """The same with the values that auto takes on a device of this type, cuda or cpu."""
         is_gpu = device_type == GPU
-        dtype, tokens = self.dtype, self.micro_tokens
-        if dtype is Precision.auto:
-            dtype = Precision.bfloat16 if is_gpu else Precision.float32
+        tokens = self.micro_tokens
         if tokens == AUTO_TOKENS:
             tokens = TOKENS_ON_GPU if is_gpu else 0
-        return replace(self, dtype=dtype, micro_tokens=tokens)
+        return replace(self, dtype=self.dtype.on(device_type), micro_tokens=tokens)
 
 
 @dataclass(frozen=True)
@@ -188,12 +174,12 @@ class DeepSpeedOptions(EngineOptions):
     name: str = limits.name("deepspeed")
     stage: int = limits.count(
         2,
-        least=0,
+        least=2,
         most=3,
         why="ZeRO stages",
         about=(
-            "What each process holds only a part of: 0 nothing, 1 the optimizer's state, 2 "
-            "gradients too, 3 weights too."
+            "What each process holds only a part of: 2 the optimizer's state and gradients, 3 "
+            "weights too."
         ),
         source="arXiv:1910.02054",
     )
@@ -206,17 +192,6 @@ class DeepSpeedOptions(EngineOptions):
         networks, optim, device, processes, use, *_ = context
         return DeepSpeedBackend(networks, optim, self, device, processes, use)
 
-    def on(self, device_type: str) -> Self:
-        """At stage 0, auto is float32 on a GPU too: bfloat16 is refused there."""
-        found = super().on(device_type)
-        is_free = self.stage == 0 and self.dtype is Precision.auto
-        return replace(found, dtype=Precision.float32) if is_free else found
-
     def require_usable(self, key: str) -> None:
-        """Refuse to start without the package, or with sums of gradients in bfloat16."""
+        """Refuse to start without the package."""
         require_package("deepspeed", "deepspeed", f"{key}=deepspeed", "pass engine=fsdp")
-        if self.stage == 0 and self.dtype is Precision.bfloat16:
-            raise UserError(
-                "engine.stage=0 with engine.dtype=bfloat16: DeepSpeed would add up the gradients "
-                "in bfloat16; pass engine.stage=1, which keeps float32 sums"
-            )

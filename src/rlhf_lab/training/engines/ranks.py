@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from rlhf_lab.runs.signals import TORCHRUN
 from rlhf_lab.types.errors import UserError
 
 MASTER = "MASTER_ADDR"
@@ -51,6 +52,12 @@ def forget() -> None:
     """Remove torchrun's variables from the environment: this process is alone, or has joined."""
     for name in VARIABLES:
         os.environ.pop(name, None)
+
+
+def is_first() -> bool:
+    """Whether this process reports for all: the first of torchrun's, or one that torchrun did not
+    start, whatever a pod calls it."""
+    return TORCHRUN not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
 def has_joined() -> bool:

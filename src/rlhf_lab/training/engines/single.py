@@ -23,7 +23,7 @@ from rlhf_lab.models.adapters import (
     plain_names,
 )
 from rlhf_lab.models.forward import TokenRows
-from rlhf_lab.training.engines.options import EngineContext, EngineOptions, Precision
+from rlhf_lab.training.engines.options import EngineContext, EngineOptions
 from rlhf_lab.training.engines.parameter_backend import WEIGHT, ReferenceUse
 from rlhf_lab.training.engines.policy_with_values import (
     POLICY,
@@ -34,6 +34,7 @@ from rlhf_lab.training.engines.policy_with_values import (
 from rlhf_lab.training.engines.tensors import TensorsBackend, clipped_step
 from rlhf_lab.training.optim import Optim
 from rlhf_lab.types.data import Adapters, PolicyOutput, Weights
+from rlhf_lab.types.precision import Precision
 
 # Modules whose weights autocast rounds wherever they are used.
 ROUNDED = ("Linear", "Conv1D")

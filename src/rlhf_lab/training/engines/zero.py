@@ -1,5 +1,5 @@
-"""Where ZeRO's stages store tensors: whole, in flat buffers, or in partitions of each parameter; so
-for policy, AdamW's state and the frozen reference.
+"""Where ZeRO's stages store tensors: in flat buffers, or in partitions of each parameter; so for
+policy, AdamW's state and the frozen reference.
 
 All processes call `read` and `write` together. deepspeed is imported where it is used.
 """
@@ -12,23 +12,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlhf_lab.training.engines.parameter_backend import WEIGHT, Sharding
+from rlhf_lab.training.engines.parameter_backend import WEIGHT
 from rlhf_lab.training.engines.tensors import step_device
 
 Parameters = dict[str, torch.nn.Parameter]
 
 
 class ZeroStorage:
-    """Whole tensors of a parameter, read and written; and this process's partition of it. Every
-    process has all weights, as in stages 0 to 2, unless a subclass partitions them."""
+    """The optimizer works on shards, of which DeepSpeed gathers whole tensors: those of a parameter
+    are read and written here, and this process's partition of it. Every process has all weights,
+    as in stage 2, unless a subclass partitions them."""
 
-    sharding = Sharding.buffers
+    def __init__(self, engine: Any) -> None:
+        self._optimizer = engine.optimizer
+
+    def _buffers(self) -> list[Tensor]:
+        """The flat tensors that the optimizer updates in this process."""
+        raise NotImplementedError
 
     def optimizer_parts(self) -> Iterator[str]:
-        raise NotImplementedError
+        """Names of the optimizer's tensors, none before the first step."""
+        state = self._optimizer.optimizer.state
+        yield from dict.fromkeys(part for entry in state.values() for part in entry)
 
     def read(self, parameter: Any, part: str) -> Tensor:
-        raise NotImplementedError
+        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+
+        if part == WEIGHT:
+            return cloned(safe_get_full_fp32_param(parameter))
+        if part == "step":
+            return cloned(self._optimizer.optimizer.state[self._buffers()[0]][part])
+        return cloned(safe_get_full_optimizer_state(parameter, part))
 
     def write(self, parameter: Any, part: str, value: Tensor) -> None:
         raise NotImplementedError
@@ -54,56 +68,8 @@ class ZeroStorage:
         """Free whole copies, which would be stale once the partitions change."""
 
 
-class ShardedOptimizer(ZeroStorage):
-    """Stages 1 to 3: the optimizer works on shards, of which DeepSpeed gathers whole tensors."""
-
-    def __init__(self, engine: Any) -> None:
-        self._optimizer = engine.optimizer
-
-    def _buffers(self) -> list[Tensor]:
-        """The flat tensors that the optimizer updates in this process."""
-        raise NotImplementedError
-
-    def optimizer_parts(self) -> Iterator[str]:
-        yield from parts_of(self._optimizer.optimizer.state)
-
-    def read(self, parameter: Any, part: str) -> Tensor:
-        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
-
-        if part == WEIGHT:
-            return cloned(safe_get_full_fp32_param(parameter))
-        if part == "step":
-            return cloned(self._optimizer.optimizer.state[self._buffers()[0]][part])
-        return cloned(safe_get_full_optimizer_state(parameter, part))
-
-
-class WholeStorage(ZeroStorage):
-    """Stage 0: every process has everything."""
-
-    sharding = Sharding.none
-
-    def __init__(self, engine: Any) -> None:
-        self._optimizer = engine.optimizer
-        self._state = engine.optimizer.state
-
-    def optimizer_parts(self) -> Iterator[str]:
-        yield from parts_of(self._state)
-
-    def read(self, parameter: Any, part: str) -> Tensor:
-        tensor: Tensor = parameter if part == WEIGHT else self._state[parameter][part]
-        return cloned(tensor)
-
-    def write(self, parameter: Any, part: str, value: Tensor) -> None:
-        if part == WEIGHT:
-            parameter.data.copy_(value)
-        else:
-            counts = step_device(self._optimizer, parameter)
-            device = parameter.device if value.dim() else counts
-            self._state[parameter][part] = value.to(device).clone()
-
-
-class FlatBufferStorage(ShardedOptimizer):
-    """Stages 1 and 2: the optimizer has a shard of one flat float32 copy of the weights."""
+class FlatBufferStorage(ZeroStorage):
+    """Stage 2: the optimizer has a shard of one flat float32 copy of the weights."""
 
     def _buffers(self) -> list[Tensor]:
         return [p for group in self._optimizer.optimizer.param_groups for p in group["params"]]
@@ -144,7 +110,7 @@ class FlatBufferStorage(ShardedOptimizer):
             safe_set_full_optimizer_state(parameter, source, part)
 
 
-class PartitionedStorage(ShardedOptimizer):
+class PartitionedStorage(ZeroStorage):
     """Stage 3: every process has an equal partition of each parameter, padded at the end."""
 
     def __init__(self, engine: Any, rank: int) -> None:
@@ -193,11 +159,6 @@ class PartitionedStorage(ShardedOptimizer):
 
     def settle(self) -> None:
         self._optimizer.empty_partition_cache()
-
-
-def parts_of(state: Any) -> Iterator[str]:
-    """Names of the optimizer's tensors, none before the first step."""
-    yield from dict.fromkeys(part for entry in state.values() for part in entry)
 
 
 def make_state(optimizer: Any, flat: list[Tensor], part: str, value: Tensor) -> bool:

@@ -20,6 +20,8 @@ GAPS = 1.05
 LOGIT_COPIES = 3
 # The share of a device that vLLM takes where it is alone there.
 VLLM_SHARE = 0.9
+# Padded tokens of a reward model's pass on a GPU: reward.micro_rows=32 of 512 tokens.
+SCORED_TOKENS = 32 * 512
 # Shares of large products' speed that passes over real models reach.
 TRAINING_SHARE, READING_SHARE = 0.4, 0.5
 # The share of the memory's bandwidth that a step of decoding reaches.
@@ -103,10 +105,8 @@ def passes(work: Workload, choice: Choice) -> float:
 def scoring(work: Workload, choice: Choice) -> float:
     """Bytes of the reward models and of one pass of theirs, which run on the lead's device."""
     weights = sum(choice.bytes * scorer.parameters for scorer in work.scorers)
-    return weights + max(
-        (choice.bytes * work.longest * 32 * scorer.activations for scorer in work.scorers),
-        default=0.0,
-    )
+    tokens = max(work.longest, SCORED_TOKENS)
+    return weights + choice.bytes * tokens * max((s.activations for s in work.scorers), default=0.0)
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,8 @@ def choices_of(layout: Layout, work: Workload, fixed: Fixed) -> Iterator[Choice]
         "generator.tensor_parallel_size": [
             str(number)
             for number in TENSOR_PARALLEL
-            if number == 1 or (layout.generators and layout.generators % number == 0)
+            if all(len(node.generators) % number == 0 for node in layout.placed())
+            and (number == 1 or layout.generators)
         ],
     }
     values = [[fixed[key]] if key in fixed else options for key, options in allowed.items()]

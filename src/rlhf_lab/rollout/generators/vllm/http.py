@@ -15,6 +15,9 @@ from rlhf_lab.rollout.generators.vllm.requests import EngineFailure
 
 # The launcher of a job sets it for its servers and trainers; empty: any server will do.
 RUN_ID = "RLHF_LAB_RUN_ID"
+# What servers and trainers of a job share: who has it may load weights and draw samples.
+SERVER_KEY = "RLHF_LAB_SERVER_KEY"
+KEY_BYTES = 32
 SERVED = "rlhf_lab"
 # Where a server takes prompts as tokens.
 GENERATE = "/inference/v1/generate"
@@ -23,6 +26,11 @@ GENERATE = "/inference/v1/generate"
 def job_id() -> str:
     """The id that the job's servers and trainers share."""
     return os.environ.get(RUN_ID, "")
+
+
+def server_key() -> str:
+    """The bearer that the job's servers require; "" where none is set."""
+    return os.environ.get(SERVER_KEY, "")
 
 
 def name_at_server(version: str) -> str:
@@ -50,11 +58,13 @@ IDLE_SECONDS = 3.0
 class Server:
     """The server at a base URL, spoken to directly, whatever proxy the environment names.
 
-    Threads may ask it at the same time. Connections are kept and used again.
+    Threads may ask it at the same time. Connections are kept and used again. key: the bearer that
+    it requires, "" for none.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, key: str = "") -> None:
         self.url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         parts = urlsplit(self.url)
         self._address = (parts.hostname or "", parts.port)
         self._base = parts.path
@@ -95,7 +105,7 @@ class Server:
         where = f"{self.url}{path}"
         connection = self._connection()
         try:
-            connection.request(method, f"{self._base}{path}", body, dict(headers))
+            connection.request(method, f"{self._base}{path}", body, {**self._headers, **headers})
             reply = connection.getresponse()
             status, closes, content = reply.status, reply.will_close, reply.read()
         except (OSError, HTTPException) as error:

@@ -1,4 +1,4 @@
-"""Config options `generator=vllm` and `generator=vllm_server`."""
+"""Config option `generator=vllm`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlhf_lab.rollout.generators.options import (
     GeneratorOptions,
     Lengths,
 )
-from rlhf_lab.rollout.generators.vllm.http import Server
+from rlhf_lab.rollout.generators.vllm.http import Server, server_key
 from rlhf_lab.rollout.ports import require_free
 from rlhf_lab.tasks.optional_packages import require_package
 from rlhf_lab.types import limits
@@ -45,9 +45,35 @@ class Prove(StrEnum):
     every = "every"
 
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PORT_REMEDY = (
+    "pass generator.port=0 for a free one, or generator.urls=[http://HOST:PORT] if it is a vLLM "
+    "server"
+)
+OWN_READS_FILES = (
+    "the server that a run starts reads weights from shared memory, on its GPU too; pass "
+    "generator.sync=file"
+)
+
+FILE_BACKEND = "rlhf_lab_file"
+# vLLM's servers take pickled handles of GPU memory only with this.
+IPC_VARIABLES = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
+
+
+class Sync(StrEnum):
+    """How weights reach servers: a file that both sides see, NCCL between GPUs, the memory of one
+    GPU that both sides use (CUDA IPC), or whichever of file and NCCL fits where the servers are."""
+
+    auto = "auto"
+    file = "file"
+    nccl = "nccl"
+    ipc = "ipc"
+
+
 @dataclass(frozen=True)
 class VLLMSampling(GeneratorOptions):
-    """vLLM in a process of its own; labels and evaluation are sampled as by generator=hf."""
+    """vLLM behind HTTP: a server that the run starts, or several that run already. Options of its
+    engine hold for the first; labels and evaluation are sampled as by generator=hf."""
 
     name: str = limits.name("vllm")
     tensor_parallel_size: int = limits.count(
@@ -86,86 +112,6 @@ class VLLMSampling(GeneratorOptions):
             "for float16 and 0.1 for bfloat16."
         ),
     )
-    abilities: ClassVar[frozenset[Ability]] = frozenset(Ability)
-    has_own_kernels: ClassVar[bool] = True
-    unrounded: ClassVar[str] = "vLLM loads weights by itself and has quantised formats of its own"
-
-    def build(self, context: GeneratorContext) -> Generator:
-        from rlhf_lab.rollout.generators.vllm.make import vllm_generator
-
-        made_of = context.tokenizer, context.shape, context.lengths, context.seed, context.cache
-        return vllm_generator(self, *made_of)
-
-    def build_turns(self, generator: Generator) -> Turns:
-        from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, VLLMTurns
-
-        return VLLMTurns(cast(VLLMGenerator, generator))
-
-    def start_backend(self, model: Any, lengths: Lengths, cache: Path | None = None) -> Backend:
-        """An engine of this shape, ready to take weights. cache: of vLLM's model folder."""
-        from rlhf_lab.rollout.generators.vllm.make import engine_settings, local_engine
-        from rlhf_lab.rollout.generators.vllm.weights import shape_of
-
-        settings = {**engine_settings(self, model, lengths), "transfer": shape_of(model.config)}
-        return local_engine(self, model, settings, cache=cache)
-
-    @property
-    def num_copies(self) -> int:
-        """Copies of the policy in one engine or server."""
-        return 1
-
-    @property
-    def gpus_per_copy(self) -> int:
-        return self.tensor_parallel_size
-
-    @property
-    def num_gpus(self) -> int:
-        return self.tensor_parallel_size * self.num_copies
-
-    def is_eager(self, has_gpu: bool) -> bool:
-        """Whether vLLM runs without graphs: where none are chosen, on a CPU only."""
-        return not has_gpu if self.enforce_eager is None else self.enforce_eager
-
-    def tolerance(self, own: str, policy_dtype: str) -> float:
-        """The coarser of vLLM's precision and the policy's decides, unless the user does."""
-        return self.prove_tolerance or max(TOLERANCE[own], TOLERANCE[policy_dtype])
-
-    def require_usable(self, key: str) -> None:
-        """Refuse to start without the package."""
-        require_package("vllm", "vllm", f"{key}={self.name}", WITHOUT_VLLM)
-
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-PORT_REMEDY = (
-    "pass generator.port=0 for a free one, or generator.urls=[http://HOST:PORT] if it is a vLLM "
-    "server"
-)
-OWN_READS_FILES = (
-    "the server that a run starts reads weights from shared memory, on its GPU too; pass "
-    "generator.sync=file"
-)
-
-FILE_BACKEND = "rlhf_lab_file"
-# vLLM's servers take pickled handles of GPU memory only with this.
-IPC_VARIABLES = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
-
-
-class Sync(StrEnum):
-    """How weights reach servers: a file that both sides see, NCCL between GPUs, the memory of one
-    GPU that both sides use (CUDA IPC), or whichever of file and NCCL fits where the servers are."""
-
-    auto = "auto"
-    file = "file"
-    nccl = "nccl"
-    ipc = "ipc"
-
-
-@dataclass(frozen=True)
-class VLLMServerSampling(VLLMSampling):
-    """vLLM behind HTTP, one server or several; options of vLLM's engine hold for a server that the
-    run starts."""
-
-    name: str = limits.name("vllm_server")
     urls: list[str] = limits.collection(
         list,
         about=(
@@ -211,6 +157,9 @@ class VLLMServerSampling(VLLMSampling):
     nccl_port: int = limits.count(
         29600, most=65535, about="Port by which servers reach this machine for NCCL."
     )
+    abilities: ClassVar[frozenset[Ability]] = frozenset(Ability)
+    has_own_kernels: ClassVar[bool] = True
+    unrounded: ClassVar[str] = "vLLM loads weights by itself and has quantised formats of its own"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -250,15 +199,27 @@ class VLLMServerSampling(VLLMSampling):
                 "generator.weights_folder=<folder of a shared file system>"
             )
 
+    def build(self, context: GeneratorContext) -> Generator:
+        from rlhf_lab.rollout.generators.vllm.make import vllm_generator
+
+        made_of = context.tokenizer, context.shape, context.lengths, context.seed, context.cache
+        return vllm_generator(self, *made_of)
+
+    def build_turns(self, generator: Generator) -> Turns:
+        from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator, VLLMTurns
+
+        return VLLMTurns(cast(VLLMGenerator, generator))
+
     def start_backend(self, model: Any, lengths: Lengths, cache: Path | None = None) -> Backend:
-        """The servers that the options name, or one that this starts. cache: as of a child."""
+        """The servers that the options name, or one that this starts, ready to take weights.
+        cache: of vLLM's model folder."""
         from rlhf_lab.rollout.generators.vllm.make import engine_settings
         from rlhf_lab.rollout.generators.vllm.own_server import own_server
         from rlhf_lab.rollout.generators.vllm.servers import Servers
         from rlhf_lab.rollout.generators.vllm.weights import shape_of
 
         if self.urls:
-            return Servers(self, shape_of(model.config), sum(lengths))
+            return Servers(self, shape_of(model.config), sum(lengths), server_key())
         return own_server(self, model, engine_settings(self, model, lengths), cache)
 
     def server_command(self, context: GeneratorContext) -> Command:
@@ -273,10 +234,6 @@ class VLLMServerSampling(VLLMSampling):
         shape = context.shape()
         settings = engine_settings(self, shape, context.lengths)
         return lone_server(self, shape, settings, context.cache)
-
-    @property
-    def num_copies(self) -> int:
-        return self.data_parallel_size
 
     @property
     def server_gpus(self) -> int:
@@ -295,7 +252,7 @@ class VLLMServerSampling(VLLMSampling):
         if not self.urls and self.port:
             require_free("generator.port", self.port, self.host, PORT_REMEDY)
         if not self.urls or self.backend != FILE_BACKEND:
-            super().require_usable(key)
+            require_package("vllm", "vllm", f"{key}={self.name}", WITHOUT_VLLM)
 
     @property
     def backend(self) -> str:
@@ -314,6 +271,22 @@ class VLLMServerSampling(VLLMSampling):
         """Whether weights go from GPU to GPU."""
         is_chosen = self.sync is Sync.auto and bool(self.far) and not self.weights_folder
         return self.sync is Sync.nccl or is_chosen
+
+    @property
+    def gpus_per_copy(self) -> int:
+        return self.tensor_parallel_size
+
+    @property
+    def num_gpus(self) -> int:
+        return self.tensor_parallel_size * self.data_parallel_size
+
+    def is_eager(self, has_gpu: bool) -> bool:
+        """Whether vLLM runs without graphs: where none are chosen, on a CPU only."""
+        return not has_gpu if self.enforce_eager is None else self.enforce_eager
+
+    def tolerance(self, own: str, policy_dtype: str) -> float:
+        """The coarser of vLLM's precision and the policy's decides, unless the user does."""
+        return self.prove_tolerance or max(TOLERANCE[own], TOLERANCE[policy_dtype])
 
 
 def require_answering(urls: Iterable[str], connect_seconds: float) -> None:

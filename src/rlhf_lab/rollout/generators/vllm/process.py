@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,7 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
@@ -27,7 +27,7 @@ def require_head_size(folder: str) -> None:
     from transformers import AutoConfig
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    config = AutoConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     width, heads = config.hidden_size, config.num_attention_heads
     size = getattr(config, "head_dim", None) or width // heads
     sizes = CPUAttentionBackend.get_supported_head_sizes()
@@ -49,7 +49,8 @@ STARTUP_REMEDY = "raise generator.startup_seconds"
 
 
 class VLLMProcess:
-    """`python -m module <descriptor> arguments`, with a pipe whose end is the end of the run.
+    """`python -m module <descriptor> arguments`, with a pipe whose end is the end of the run, and
+    through which it may send the text of a UserError before it ends.
 
     Its output goes to a log in a temporary folder, whose last lines are part of every error.
     `close` removes the folder, unless the process has failed.
@@ -69,28 +70,28 @@ class VLLMProcess:
     def pid(self) -> int:
         return self._child.pid
 
-    @property
-    def connection(self) -> Connection:
-        return self._child.connection
-
     def wait_for(
         self, is_done: Callable[[], bool], doing: str, seconds: float, remedy: str
     ) -> None:
-        """Poll until it is done. Raises EngineFailure if the process ends first, or is late."""
+        """Poll until it is done. Raises EngineFailure if the process ends first, or is late, and
+        UserError where it sent the text of one before it ended."""
         deadline = time.monotonic() + seconds
         while not is_done():
             if self._child.exit_code is not None:
-                raise self.failure(doing)
+                if self._child.connection.poll():
+                    with contextlib.suppress(EOFError):
+                        raise UserError(self._child.connection.recv())
+                raise self.failure(doing, "ended")
             if time.monotonic() > deadline:
                 raise self.failure(doing, f"was not ready after {seconds:g} s ({remedy})")
             time.sleep(POLL_SECONDS)
 
-    def failure(self, doing: str, complaint: str = "") -> EngineFailure:
-        """The error to raise: how the process ended, and the last lines of its log, which stays."""
+    def failure(self, doing: str, complaint: str, seconds: float = 0.0) -> EngineFailure:
+        """The error to raise: how the process ended, if it does within so many seconds, or else the
+        complaint; and the last lines of its log, which stays."""
         self._has_failed = True
-        if not complaint:
-            code = self._child.wait(END_SECONDS)
-            complaint = f"ended ({'it closed its pipe' if code is None else exit_text(code)})"
+        if (code := self._child.wait(seconds)) is not None:
+            complaint = f"ended ({exit_text(code)})"
         return EngineFailure(
             f"vLLM (pid {self.pid}) {complaint}, {doing}; its log {self.log} ends with:\n"
             f"{last_lines(self.log)}"
@@ -120,6 +121,9 @@ def environment(options: VLLMSampling, has_gpu: bool) -> dict[str, str]:
     if not has_gpu and options.is_eager(has_gpu):
         # Eager or not, vLLM compiles a small function on first use, which takes 20 s on a CPU.
         defaults["TORCHDYNAMO_DISABLE"] = "1"
+    if not has_gpu:
+        # The engine computes in its own process: another one would take as long again to start.
+        defaults["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     # The child finds the package where this process found it.
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return {

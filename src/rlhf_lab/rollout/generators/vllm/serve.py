@@ -1,15 +1,18 @@
 """A vLLM server: python -m rlhf_lab.rollout.generators.vllm.serve <fd> arguments.
 
-It ends with the run that has the other end of the pipe fd; - is for a server of no run.
+It ends with the run that has the other end of the pipe fd, through which it sends why it refuses to
+start; - is for a server of no run.
 """
 
 from __future__ import annotations
 
 import runpy
 import sys
+from multiprocessing.connection import Connection
 
 from rlhf_lab.rollout.generators.vllm.process import end_session, require_head_size
 from rlhf_lab.runs.child import when_ended
+from rlhf_lab.types.errors import UserError
 
 ALONE = "-"
 SERVER = "vllm.entrypoints.openai.api_server"
@@ -26,5 +29,10 @@ if __name__ == "__main__":
     if sys.argv[1] == ALONE:
         serve(sys.argv[2:])
     else:
-        when_ended(int(sys.argv[1]), end_session)
-        serve(sys.argv[2:])
+        connection = Connection(int(sys.argv[1]))
+        when_ended(connection, end_session)
+        try:
+            serve(sys.argv[2:])
+        except UserError as error:
+            connection.send(str(error))
+            sys.exit(2)

@@ -12,13 +12,15 @@ from typing import Any
 from rlhf_lab.rollout.generators.vllm.http import (
     GENERATE,
     RUN_ID,
+    SERVER_KEY,
     Server,
     job_id,
     name_at_server,
     name_in_run,
     served_model,
 )
-from rlhf_lab.rollout.generators.vllm.options import VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
+from rlhf_lab.rollout.generators.vllm.process import END_SECONDS, VLLMProcess
 from rlhf_lab.rollout.generators.vllm.requests import (
     Answer,
     Backend,
@@ -37,7 +39,7 @@ from rlhf_lab.types.heartbeat import beat, nothing
 PROCESSOR = "rlhf_lab.rollout.generators.vllm.plugin:GreedyTemperature"
 
 
-def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> tuple[int, int]:
+def workers_of(server: Server, tokens: int, options: VLLMSampling) -> tuple[int, int]:
     """The workers of one copy of the model in a server, and the number of copies. Refuses a server
     of another job, and one that was started with other flags than a run needs, and names them.
     tokens: of a prompt with its response, at most."""
@@ -49,9 +51,14 @@ def workers_of(server: Server, tokens: int, options: VLLMServerSampling) -> tupl
     try:
         config = server.get("/server_info?config_format=json")["vllm_config"]
     except EngineFailure as error:
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            raise UserError(
+                f"generator.urls={server.url}: the server requires a key; set {SERVER_KEY} to the "
+                "value that the server was started with"
+            ) from error
         raise UserError(
             f"generator.urls={server.url}: the server does not let others load weights ({error}); "
-            "start it with VLLM_SERVER_DEV_MODE=1, in a network that you trust"
+            "start it with VLLM_SERVER_DEV_MODE=1, and with a key (docs/generation.md)"
         ) from error
     model = config["model_config"]
     require_same_job(server, model)
@@ -107,9 +114,19 @@ class Servers(Backend):
     """Servers of one weight version: the n-th prompt of a chunk goes to server n modulo their
     number."""
 
-    def __init__(self, options: VLLMServerSampling, shape: dict[str, Any], tokens: int) -> None:
-        """shape: of the policy's config. tokens: of a prompt with its response, at most."""
-        self._servers = [Server(url) for url in options.urls]
+    def __init__(
+        self,
+        options: VLLMSampling,
+        shape: dict[str, Any],
+        tokens: int,
+        key: str = "",
+        process: VLLMProcess | None = None,
+    ) -> None:
+        """shape: of the policy's config. tokens: of a prompt with its response, at most. key: their
+        bearer. process: of the only server, which then ends with this object, and whose log is part
+        of every error."""
+        self._servers = [Server(url, key) for url in options.urls]
+        self._process = process
         try:
             self._begin(options, shape, tokens)
         except BaseException:
@@ -117,7 +134,7 @@ class Servers(Backend):
                 server.close()
             raise
 
-    def _begin(self, options: VLLMServerSampling, shape: dict[str, Any], tokens: int) -> None:
+    def _begin(self, options: VLLMSampling, shape: dict[str, Any], tokens: int) -> None:
         """Refuse servers that are not as the run needs them, and prepare the others."""
         shapes = [workers_of(server, tokens, options) for server in self._servers]
         ranks = [workers * copies for workers, copies in shapes]
@@ -140,8 +157,31 @@ class Servers(Backend):
         """Copies of the model, over all servers."""
         return sum(self._copies)
 
+    @property
+    def process(self) -> VLLMProcess:
+        """That of a server that the run has started."""
+        assert self._process is not None
+        return self._process
+
+    @contextlib.contextmanager
+    def _logged(self, doing: str) -> Iterator[None]:
+        """Failures inside have the log of the run's own server."""
+        try:
+            yield
+        except EngineFailure as error:
+            if self._process is None:
+                raise
+            # One that refused a request lives; another is perhaps just ending.
+            seconds = 0.0 if error.status else END_SECONDS
+            raise self._process.failure(doing, f"failed ({error})", seconds) from error
+
     def load(self, weights: Weights, name: str) -> None:
         """Load a version into all servers. Raises EngineFailure if one then has another."""
+        with self._logged(f"while it loaded version {name}"):
+            self._load(weights, name)
+        beat()
+
+    def _load(self, weights: Weights, name: str) -> None:
         self._version = name_at_server(name)
         is_idle = not self._drawn
         with contextlib.nullcontext() if is_idle else self._paused():
@@ -154,7 +194,6 @@ class Servers(Backend):
                     raise EngineFailure(
                         f"{server.url} has version {has} after a load of {self._version}"
                     )
-        beat()
 
     @contextlib.contextmanager
     def _paused(self) -> Iterator[None]:
@@ -182,8 +221,9 @@ class Servers(Backend):
     ) -> dict[int, list[Answer]]:
         try:
             self._watch(numbers, look)
-            ready = [number for number in numbers if self._is_ready(number)]
-            found = {n: [future.result() for future in self._drawn[n]] for n in ready}
+            with self._logged("at samples"):
+                ready = [number for number in numbers if self._is_ready(number)]
+                found = {n: [future.result() for future in self._drawn[n]] for n in ready}
         except BaseException:
             for number in numbers:
                 self._forget(number)
@@ -206,8 +246,9 @@ class Servers(Backend):
         waiting = {future for number in numbers for future in self._drawn[number]}
         while not any(map(self._is_ready, numbers)):
             done, waiting = wait(waiting, seconds, FIRST_COMPLETED)
-            for future in done:
-                future.result()
+            with self._logged("at samples"):
+                for future in done:
+                    future.result()
             if done or all(server.is_healthy() for server in self._servers):
                 beat()
                 look()
@@ -234,6 +275,8 @@ class Servers(Backend):
         )
 
     def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
         for server in self._servers:
             server.close()
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from rlhf_lab.rollout.generators.vllm.http import Server
-from rlhf_lab.rollout.generators.vllm.options import Sync, VLLMServerSampling
+from rlhf_lab.rollout.generators.vllm.options import Sync, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
@@ -92,7 +92,7 @@ class DeviceTransfer:
     both are the same GPU. Versions that are on the GPU already do not pass through the host."""
 
     def __init__(
-        self, servers: Sequence[Server], ranks: Sequence[int], options: VLLMServerSampling
+        self, servers: Sequence[Server], ranks: Sequence[int], options: VLLMSampling
     ) -> None:
         self._fleet = Fleet(servers, ranks)
         self._new_sender = functools.partial(self._start, options, sum(ranks))
@@ -104,7 +104,7 @@ class DeviceTransfer:
         if options.sync is not Sync.ipc:
             self._sender = self._new_sender()
 
-    def _start(self, options: VLLMServerSampling, num_workers: int) -> Any:
+    def _start(self, options: VLLMSampling, num_workers: int) -> Any:
         from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
 
         info = (
@@ -128,7 +128,7 @@ class DeviceTransfer:
             self._sender.shutdown()
 
 
-def require_gpu(options: VLLMServerSampling) -> None:
+def require_gpu(options: VLLMSampling) -> None:
     """Refuse to send from a machine without a GPU, or by IPC from one of several trainers."""
     import torch
 
@@ -147,7 +147,7 @@ def require_gpu(options: VLLMServerSampling) -> None:
         )
 
 
-def nccl_info(options: VLLMServerSampling, num_workers: int) -> Any:
+def nccl_info(options: VLLMSampling, num_workers: int) -> Any:
     """What vLLM's sender must know of a group of this process and all workers."""
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
