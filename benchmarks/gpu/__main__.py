@@ -1,8 +1,8 @@
 """python -m benchmarks.gpu: check a GPU, or this check itself on a CPU.
 
 The sections run one after another, each in a process. OUT gets a file with a line of JSON for every
-finding, and the log. Where packages are missing, they come from a folder of wheels. The standard
-library is all that is imported here.
+finding, the same as tables, which can be pasted into an issue, and the log. Where packages are
+missing, they come from a folder of wheels. The standard library is all that is imported here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def check(given: argparse.Namespace) -> bool:
         plan = Plan(sections, setting, given.out, path)
         is_well = run_all(plan)
     counts = Counter(row["verdict"] for row in rows_of(plan.results) if "verdict" in row)
-    say(f"{dict(counts)}: {plan.results}")
+    tables = given.out / "gpu_check.md"
+    tables.write_text(page.text_of(rows_of(plan.results)), encoding="utf-8")
+    say(f"{dict(counts)}: {plan.results}, and as tables {tables}")
     if given.docs and device == "cpu" and page.is_of_a_gpu(given.docs):
         say(f"{given.docs} holds results of a GPU: those of this CPU are not written into it")
     elif given.docs:

@@ -30,6 +30,7 @@ def facts(device: str) -> dict[str, Any]:
     found = {
         "day": datetime.now(UTC).date().isoformat(),
         "device": device,
+        "system": platform.platform(),
         "name": platform.processor() or platform.machine(),
         "python": platform.python_version(),
         "torch": torch.__version__,

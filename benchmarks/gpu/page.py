@@ -19,6 +19,7 @@ ON_CPU = (
     "those of this machine."
 )
 FACTS = {
+    "system": "system",
     "driver": "driver",
     "cuda": "CUDA",
     "torch": "torch",

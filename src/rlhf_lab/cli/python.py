@@ -124,9 +124,11 @@ def started(words: list[str], of_run: Callable[[Path, Sequence[str]], list[str]]
 
 @contextmanager
 def as_command() -> Iterator[None]:
-    """Arguments and environment as the command has them while the block runs. What is refused is
-    raised as UserError."""
+    """Arguments and environment as the command has them while the block runs, and afterwards the
+    threads of torch as the program has set them. What is refused is raised as UserError."""
     arguments, setting = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else None
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         yield
@@ -138,6 +140,8 @@ def as_command() -> Iterator[None]:
         raise UserError(message(error)) from error
     finally:
         sys.argv = arguments
+        if torch:
+            torch.set_num_threads(threads)
         if setting is None:
             del os.environ["HYDRA_FULL_ERROR"]
         else:

@@ -1,7 +1,8 @@
 """Shared memory of trainer and generators: weights, written once per version, and heartbeats.
 
-The memory has no name (torch sends descriptors to children), so that it is freed when the processes
-end, however they end.
+On Linux the memory has no name (torch sends descriptors to children), so that it is freed when the
+processes end, however they end. On macOS a helper of torch's holds names and frees them when the
+processes have ended, unless it is killed itself.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from rlhf_lab.runs.child import (
     reset_group_signals,
     safe_path,
 )
+from rlhf_lab.runs.output import protect_output
 from rlhf_lab.types.errors import UserError
 
 # Names the start method: forkserver or spawn.
@@ -88,10 +89,9 @@ def start(
         known = (None, *multiprocessing.get_all_start_methods())
         if multiprocessing.get_start_method(allow_none=True) not in known:
             multiprocessing.set_start_method(method(), force=True)
-        with safe_path():
-            warm()
-            with nameless_main(), signals_blocked():
-                process.start()
+        warm()
+        with nameless_main(), signals_blocked():
+            process.start()
     return process
 
 
@@ -115,19 +115,21 @@ def warm() -> None:
             return
         vars(_server).pop("ensure_running", None)
         forkserver.set_forkserver_preload(PRELOAD)
-        with safe_path(), signals_blocked():
+        with signals_blocked():
             forkserver.ensure_running()
 
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Block GROUP_SIGNALS in this thread, and so in what it starts, until that acts on them."""
+    """Block GROUP_SIGNALS in this thread, and so in what it starts, until that acts on them; what
+    it starts has a safe path."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
-        # It unblocks some of them.
-        resource_tracker.ensure_running()
-        signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
-        yield
+        with safe_path():
+            # It unblocks some of them.
+            resource_tracker.ensure_running()
+            signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+            yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -210,6 +212,7 @@ def run_target(context: ParentState, target: Callable[..., object], args: tuple[
         reset_group_signals()
     # They were blocked in the server and here until now, so that none is lost.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+    protect_output()
     target(*args)
 
 

@@ -52,6 +52,7 @@ def wheel_of(name: str, folder: Path) -> None:
         # Minutes each, of what other tests have too: runs in every mode, and overlap.
         "parity,bits",
         "overlap,tenants,learning",
+        "system",
     ],
 )
 def test_all_sections_pass_on_the_cpu_of_a_bare_machine(tmp_path: Path, names: str) -> None:
@@ -77,7 +78,8 @@ def test_all_sections_pass_on_the_cpu_of_a_bare_machine(tmp_path: Path, names: s
     for section in chosen(names):
         found = supervise.findings_of(rows, section.number)
         assert len(found) > 1 and all(one.verdict is not Verdict.failed for one in found)
-    assert {path.name for path in out.iterdir()} == {supervise.RESULTS, supervise.LOG}
+    names_ = {path.name for path in out.iterdir()}
+    assert names_ == {supervise.RESULTS, supervise.LOG, "gpu_check.md"}
 
 
 def test_without_wheels_a_bare_machine_is_told_what_to_make(tmp_path: Path) -> None:
