@@ -6,7 +6,6 @@ import os
 
 import pytest
 
-from rlhf_lab.cli.main import main
 from rlhf_lab.runs.signals import TORCHRUN
 from rlhf_lab.training.engines import ranks
 from rlhf_lab.types.errors import UserError
@@ -76,6 +75,5 @@ def test_a_refusal_is_printed_in_a_pod_of_any_rank(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     surround(monkeypatch, {"WORLD_SIZE": "abc", "RANK": "2", **HOST})
-    monkeypatch.setattr("sys.argv", ["rlhf-lab", "train", "algo=gpro"])
-    assert main() == 2
+    assert call("train", "algo=gpro", monkeypatch=monkeypatch) == 2
     assert "WORLD_SIZE=abc" in capsys.readouterr().err
