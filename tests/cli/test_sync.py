@@ -16,7 +16,7 @@ import pytest
 
 from rlhf_lab.cli import sync
 from rlhf_lab.cli.sync import OFFLINE
-from rlhf_lab.runs.child import birth
+from rlhf_lab.runs.processes import birth
 from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.mirrors import TrackedRun, open_mirrors
