@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from rlhf_lab.cli.completion import BASH
-from rlhf_lab.experiment.planning.forecast import swap
 from rlhf_lab.runs import provenance
 from rlhf_lab.types.errors import UserError
 

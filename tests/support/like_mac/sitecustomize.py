@@ -66,7 +66,7 @@ def remove_names() -> None:
     import selectors  # which a .pth file may have imported already, with epoll
 
     vars(selectors).pop("EpollSelector", None)
-    selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc]
+    selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc, assignment]
 
 
 def hide_folders() -> None:
@@ -223,7 +223,7 @@ def shorten_sockets() -> None:
             raise OSError("AF_UNIX path too long")
         bind(self, address)
 
-    socket.socket.bind = short  # type: ignore[method-assign]
+    socket.socket.bind = short  # type: ignore[method-assign, assignment]
 
 
 if os.environ.get("LIKE_MAC"):
