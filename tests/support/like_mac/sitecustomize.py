@@ -63,8 +63,11 @@ def remove_names() -> None:
         known = vars(importlib.import_module(module))
         for name in names.split():
             known.pop(name, None)
-    import selectors  # which a .pth file may have imported already, with epoll
+    # A .pth file may have imported these already, with what Linux has.
+    import selectors
+    import tempfile
 
+    vars(tempfile)["_O_TMPFILE_WORKS"] = False
     vars(selectors).pop("EpollSelector", None)
     selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc, assignment]
 
