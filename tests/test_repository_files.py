@@ -93,7 +93,8 @@ def locked() -> dict[str, str]:
 
 
 def test_the_lock_has_the_versions_of_the_constraints() -> None:
-    """Also of what only other builds need, as torch for CUDA does: `make lock` renews it."""
+    """Also of what only other builds need, as torch for CUDA does. `make requirements.lock` renews
+    it."""
     known = pins()
     differ = {n: (v, known[n]) for n, v in locked().items() if n in known and known[n] != v}
     assert differ == {}

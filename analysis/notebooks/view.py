@@ -63,8 +63,26 @@ class Shown:
 
 def tables(place: str = "") -> Tables:
     """The tables of a place: saved ones, a folder of runs, or any other source; without one those
-    that RLHF_LAB_TABLES names, else those of the tracked benchmark."""
-    return gather([place or os.environ.get(VARIABLE) or str(BENCHMARK)])
+    that RLHF_LAB_TABLES names (`from_start`), else those of the tracked benchmark."""
+    named = os.environ.get(VARIABLE)
+    return gather([os.path.expanduser(place) or (from_start(named) if named else str(BENCHMARK))])
+
+
+def from_start(place: str) -> str:
+    """The place that RLHF_LAB_TABLES names, with `~/` as the home folder. A relative path is one of
+    the folder where jupyter was started, which a kernel has from its shell as PWD, or of the
+    kernel's own, which is that of the notebook. Raises UserError if it is in neither."""
+    path = Path(place).expanduser()
+    if path.is_absolute():
+        return str(path)
+    if ":" in place:  # of a tracker, or an address
+        return place
+    folders = list(dict.fromkeys([Path(os.environ.get("PWD") or os.getcwd()), Path.cwd()]))
+    for folder in folders:
+        if (folder / path).exists():
+            return str(folder / path)
+    places = " and ".join(map(str, folders))
+    raise UserError(f"{VARIABLE}={place}: nothing of that name is in {places}: pass a whole path")
 
 
 def of_sweeps(runs: Tables, *names: str) -> Tables:

@@ -19,7 +19,7 @@ from rlhf_lab_analysis.plots.lines import AXES, METRICS
 from rlhf_lab_analysis.plots.panels import Form, Request
 from rlhf_lab_analysis.plots.style import METADATA, Style, read_style, write
 from rlhf_lab_analysis.tables.readers import read_sources
-from rlhf_lab_analysis.tables.summary import printable
+from rlhf_lab_analysis.tables.summary import printable, show_damage
 from rlhf_lab_analysis.tables.table import Tables, make_tables
 
 
@@ -105,7 +105,9 @@ def run(options: argparse.Namespace, console: Console) -> None:
     style = read_style(options.style) if options.style else Style()
     request = Request(options.y, options.x, options.form, options.diff, options.by, options.facet)
     with console.phase("reading the runs"):
-        selection = selection_of(make_tables(read_sources(options.sources)), request.form)
+        tables = make_tables(read_sources(options.sources))
+        selection = selection_of(tables, request.form)
+    show_damage(tables, console)
     with console.phase("drawing"):
         made = draw(selection, request, style)
         files = save(made, options.out, formats)

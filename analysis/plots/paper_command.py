@@ -18,7 +18,7 @@ from rlhf_lab_analysis.plots.paper import FIGURES, paper_figure
 from rlhf_lab_analysis.plots.style import Style, read_style
 from rlhf_lab_analysis.ranges import listed
 from rlhf_lab_analysis.tables.readers import read_sources
-from rlhf_lab_analysis.tables.summary import printable
+from rlhf_lab_analysis.tables.summary import printable, show_damage
 from rlhf_lab_analysis.tables.table import make_tables
 from rlhf_lab_analysis.words import DRIFTS, KL, WIN_RATE
 
@@ -71,6 +71,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
         tables = make_tables(reading)
         selection = selection_of(tables, Form.ends)
     console.print(tables.overview)
+    show_damage(tables, console)
     for line in selection.left_out:
         console.print(printable(line))
     draw_all(selection, options, formats, style, console)

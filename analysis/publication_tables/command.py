@@ -22,7 +22,7 @@ from rlhf_lab_analysis.publication_tables.settings import settings
 from rlhf_lab_analysis.ranges import first_few, listed
 from rlhf_lab_analysis.statistics.results import Method, Options
 from rlhf_lab_analysis.tables.gather import gather
-from rlhf_lab_analysis.tables.summary import printable
+from rlhf_lab_analysis.tables.summary import printable, show_damage
 from rlhf_lab_analysis.tables.table import Tables
 
 TABLES: Mapping[str, Callable[[Tables, Conditions, TableOptions], list[PublicationTable]]] = {
@@ -94,6 +94,7 @@ def run(chosen: argparse.Namespace, console: Console) -> None:
     with console.phase("reading the runs"):
         tables = gather(chosen.sources)
     console.print(tables.overview)
+    show_damage(tables, console)
     with console.phase("making the tables"):
         found = make_tables(wanted, tables, options)
     for table in found:

@@ -25,6 +25,7 @@ class Kind(StrEnum):
     not_a_number = "not_a_number"
     mixed_units = "mixed_units"
     mostly_zeroed = "mostly_zeroed"
+    all_tied = "all_tied"
     damaged = "damaged"
     absent = "absent"
     unread = "unread"

@@ -13,6 +13,7 @@ from rlhf_lab_analysis.tables.checks import (
     check_finite,
     check_seed,
     check_shares,
+    check_tied,
     check_tuning,
     check_zeroed,
 )
@@ -62,6 +63,7 @@ RUN_CHECKS: tuple[tuple[Kind, RunCheck], ...] = (
     (Kind.not_finite, check_finite),
     (Kind.mixed_units, check_shares),
     (Kind.mostly_zeroed, check_zeroed),
+    (Kind.all_tied, check_tied),
 )
 GROUP_CHECKS: tuple[tuple[Kind, GroupCheck], ...] = (
     (Kind.ragged, check_lengths),

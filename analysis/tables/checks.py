@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rlhf_lab.runs.metric_names import MOSTLY, ZEROED
+from rlhf_lab.runs.metric_names import FIRST_ROUNDS, MOSTLY, TIED, ZEROED
 from rlhf_lab_analysis.sources.axes import number
 from rlhf_lab_analysis.sources.conditions import TUNING, role_of
-from rlhf_lab_analysis.sources.record import Record
+from rlhf_lab_analysis.sources.record import Record, look_up
 from rlhf_lab_analysis.tables.frames import Placed, metric_names
 
 # Metrics that are shares: from 0 to 1, where percents would be mixed in.
@@ -62,6 +62,18 @@ def check_zeroed(run: Placed) -> Iterator[str]:
         yield (
             f"the correction gave weight 0 to more than half of the tokens in {len(found)} of "
             f"{len(rounds)} recorded rounds, at most to {max(found):.0%}"
+        )
+
+
+def check_tied(run: Placed) -> Iterator[str]:
+    """Report rewards that tell no samples of a prompt apart, in any recorded round."""
+    rounds = run.record.rounds
+    size = look_up(run.record.config, "run.group_size")
+    has_groups = isinstance(size, int) and size > 1
+    if has_groups and len(rounds) >= FIRST_ROUNDS and all(number(r, TIED) == 1 for r in rounds):
+        yield (
+            f"all groups of all {len(rounds)} recorded rounds have equal rewards ({TIED}): the "
+            "reward preferred no sample"
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from rlhf_lab.runs.trackers.console import Console, counted
-from rlhf_lab_analysis.sources.findings import Finding
+from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.tables.table import Tables
 
 COLUMNS = ("env", "condition", "sweep", "runs", "seeds", "points", "versions", "from", "code")
@@ -26,6 +26,12 @@ def show(tables: Tables, console: Console) -> None:
         return
     console.print(f"{counted(len(tables.findings), 'finding')}:")
     for line in finding_lines(tables.findings):
+        console.print(printable(line))
+
+
+def show_damage(tables: Tables, console: Console) -> None:
+    """Print what was read in part, or is not what a run wrote: a result may rest on it."""
+    for line in finding_lines([one for one in tables.findings if one.kind is Kind.damaged]):
         console.print(printable(line))
 
 

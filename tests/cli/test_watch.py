@@ -19,7 +19,7 @@ import pytest
 from rlhf_lab.cli.watch import WATCH, open_source
 from rlhf_lab.cli.watch_server import MOST_POINTS, PAGE, PageServer, curves, server_of
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.jsonl import JsonlTracker
+from rlhf_lab.runs.jsonl import JsonlFile, JsonlTracker
 from rlhf_lab.runs.live.files import RowFile
 from rlhf_lab.runs.live.progress import Progress, write_progress
 from rlhf_lab.runs.run_directory import RunDirectory
@@ -105,7 +105,7 @@ def work(folder: Path) -> None:
             time.sleep(1.5)
             bar.advance(2)
         with console.stage("train", total=4) as bar:
-            tracker = JsonlTracker(folder / "metrics.jsonl")
+            tracker = JsonlTracker(JsonlFile(folder / "metrics.jsonl"))
             for step in range(4):
                 time.sleep(0.5)
                 row = round_row(step)

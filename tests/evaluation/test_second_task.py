@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_lab.experiment.run.evaluate_again import is_second_task, unknown_texts
+from rlhf_lab.experiment.build.vocabulary import unknown_share, unknown_tokens
+from rlhf_lab.experiment.run.evaluate_again import is_second_task
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.tasks.arithmetic import Arithmetic
 from rlhf_lab.tasks.tldr_nano import TldrNano
-from rlhf_lab.types.text_frame import TextFrame
 from tests.conftest import MakeConfig
 from tests.support.examples import call
 from tests.support.survival import exact_rows
@@ -76,10 +76,12 @@ def test_what_does_not_fit_is_refused_before_anything_is_judged(
 
 def test_texts_without_a_token_are_found_with_and_without_one_for_the_unknown() -> None:
     characters, words = Arithmetic().tokenizer(), TldrNano().tokenizer()
-    assert list(unknown_texts(["1+2=", "one"], None, TextFrame(characters).inside)) == ["one"]
+    assert unknown_tokens("1+2=", characters) == (0, 4)
+    assert unknown_tokens("one", characters) == (3, 3)
     known = words.decode([words.vocab_size - 1])
-    found = unknown_texts([known, "1+2="], words.unk_token_id, TextFrame(words).inside)
-    assert list(found) == ["1+2="]
+    assert unknown_tokens(f"{known} {known} 1+2=", words)[0] == 1
+    assert unknown_share([known, known, known, "zyx"], words) == 0.25
+    assert unknown_share([""], words) == 0
 
 
 def test_a_moved_file_is_no_second_task_of_a_pretrained_policy(make_config: MakeConfig) -> None:

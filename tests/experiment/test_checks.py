@@ -17,11 +17,13 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from rlhf_lab.algos.pairs import OnlineDPO
+from rlhf_lab.cli import main
 from rlhf_lab.cli.exit_codes import message
-from rlhf_lab.cli.main import main
 from rlhf_lab.experiment.artifacts.prepare import Artifacts
 from rlhf_lab.experiment.config.groups import CLASSES
 from rlhf_lab.experiment.config.registry import group_options
+from rlhf_lab.experiment.config.typed import require_own_name
 from rlhf_lab.experiment.rules.checks import check, require_readable_splits
 from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs import forkserver
@@ -270,7 +272,7 @@ def command_line(words: list[str], folder: Path) -> NoReturn:
     sys.argv = ["rlhf-lab", *words]
     with (folder / ERRORS).open("w") as errors:
         os.dup2(errors.fileno(), sys.stderr.fileno())
-        code = main()
+        code = main.command_line()
         sys.stderr.flush()
     sys.exit(code)
 
@@ -303,6 +305,14 @@ def assert_nothing_is_left(members: set[int], folder: Path) -> None:
 
 
 @pytest.mark.linux
+@pytest.mark.parametrize("name", ["grpo", "../x", "/dev/null", "-1", "a b"])
+def test_a_file_cannot_call_an_option_like_another_one_or_like_a_path(name: str) -> None:
+    with pytest.raises(UserError, match=r"^algo\.name="):
+        require_own_name(OnlineDPO, name, "algo")
+    for own in ("online_dpo", "mine", "online_dpo_8b", ""):
+        require_own_name(OnlineDPO, own, "algo")
+
+
 def test_ctrl_c_saves_a_checkpoint_and_ends_with_exit_code_130(tmp_path: Path, cache: Path) -> None:
     with long_run(tmp_path, cache) as process:
         assert process.pid is not None

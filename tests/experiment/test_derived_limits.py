@@ -26,8 +26,8 @@ LARGEST = 16
 
 def ends(allowed: Range, is_whole: bool) -> list[float]:
     """The outermost values that a tiny run can be asked for, and those that are allowed besides."""
-    low = allowed.least if allowed.least is not None else (allowed.above or 0) + 1e-9
-    high = allowed.most if allowed.most is not None else (allowed.below or 0) * (1 - 1e-9)
+    low = allowed.min if allowed.min is not None else (allowed.above or 0) + 1e-9
+    high = allowed.max if allowed.max is not None else (allowed.below or 0) * (1 - 1e-9)
     found = [low, min(high, LARGEST) if is_whole else high, *allowed.also]
     return [round(value) for value in found] if is_whole else found
 

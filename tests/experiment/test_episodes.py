@@ -161,7 +161,7 @@ def test_a_free_run_takes_weights_at_any_token_and_is_replayed(
     world = (*WORLDS["ask"], f"episodes.decode_ahead={ahead}")
     folder = lifecycle.train(make_config(*world, *free), Console(quiet=True), FACTS)
     again = make_config(
-        *world, *STALE, "mode=replay", f"mode.schedule={folder}", f"output.dir={folder}-2"
+        *world, *STALE, "mode=recorded", f"mode.schedule={folder}", f"output.dir={folder}-2"
     )
     repeated = lifecycle.train(again, Console(quiet=True), FACTS)
     assert outcome(repeated)[1] == outcome(folder)[1]

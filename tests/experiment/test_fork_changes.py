@@ -48,5 +48,5 @@ def test_changes_are_of_what_a_run_computes(config_of: MakeConfig) -> None:
 
 def test_a_schedule_that_is_repeated_is_no_change(config_of: MakeConfig) -> None:
     parent = config_of("mode=free")
-    fork = config_of("mode=replay", "mode.schedule=runs/a", "fork.parent=runs/a")
+    fork = config_of("mode=recorded", "mode.schedule=runs/a", "fork.parent=runs/a")
     assert changes_between(parent, fork) == {}

@@ -24,7 +24,7 @@ SHORT = (
     *("checkpoint.minutes=0", "checkpoint.keep_every=3"),
 )
 LAGGED = ("mode=lagged", "mode.max_staleness=2")
-REPLAY = ("mode=replay", "mode.max_staleness=2")
+REPLAY = ("mode=recorded", "mode.max_staleness=2")
 VIRTUAL = ("mode=virtual", "generator.chunk_groups=1")
 MODES = {
     "sync": ("mode=sync",),

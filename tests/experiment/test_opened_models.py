@@ -13,11 +13,13 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from rlhf_lab.cli.launch import require_startable
+from rlhf_lab.experiment.build.vocabulary import require_known_prompts
 from rlhf_lab.experiment.rules.checks import require_working_parts
 from rlhf_lab.models.loading import weight_names
 from rlhf_lab.models.reward_model import load_reward_model, open_reward_model
 from rlhf_lab.rewards.model_options import ModelReward
 from rlhf_lab.rewards.options import RewardContext, build_scorer
+from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.tasks.tldr_nano import TldrNano
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
@@ -147,6 +149,39 @@ def test_the_start_of_a_proxy_is_opened_too(
 def test_a_model_that_can_score_is_opened(config_of: MakeConfig, tmp_path: Path, key: str) -> None:
     path = str(saved(tmp_path / "model", "Llama", 1))
     require_working_parts(config_of("task=arithmetic", *at(key, path)))
+
+
+@pytest.mark.parametrize("key", [*PLACES, "model.path"])
+def test_a_model_that_does_not_know_the_prompts_is_refused_by_its_key(
+    config_of: MakeConfig, tmp_path: Path, key: str
+) -> None:
+    path = str(saved(tmp_path / "model", "Llama", 1))
+    named = ["model=pretrained", f"model.path={path}"] if key == "model.path" else at(key, path)
+    lines: list[str] = []
+    require_known_prompts(config_of("task=tldr_nano", *named), lines.append)
+    with pytest.raises(UserError, match=rf"^{key}={path} with task=arithmetic.* 100% .*pass "):
+        require_known_prompts(config_of("task=arithmetic", *named), lines.append)
+    assert not lines
+
+
+@pytest.mark.parametrize(("unknown", "share"), [(0, ""), (1, "10%"), (4, "40%"), (5, "refused")])
+def test_some_unknown_tokens_are_warned_of_and_many_refused(
+    config_of: MakeConfig, tmp_path: Path, unknown: int, share: str
+) -> None:
+    words = TldrNano().tokenizer()
+    known = words.decode([words.vocab_size - 1])
+    prompt = " ".join(["zyx"] * unknown + [known] * (10 - unknown))
+    write_rows(tmp_path / "rows.jsonl", [{"prompt": prompt}] * 3)
+    path = saved(tmp_path / "model", "Llama", 1)
+    named = ("model=pretrained", f"model.path={path}")
+    config = config_of("task=prompts", f"task.path={tmp_path / 'rows.jsonl'}", *named)
+    lines: list[str] = []
+    if share == "refused":
+        with pytest.raises(UserError, match=r"^model\.path="):
+            require_known_prompts(config, lines.append)
+    else:
+        require_known_prompts(config, lines.append)
+    assert [share in line for line in lines] == ([True] if share.endswith("%") else [])
 
 
 @pytest.mark.parametrize("command", ["train", "pipeline", "train -m seed=1,2"])

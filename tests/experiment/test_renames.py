@@ -39,6 +39,8 @@ def unwarned() -> None:
         ("+generator=vllm_server", "+generator=vllm"),
         ("generator.urls=[http://vllm_server:1]", "generator.urls=[http://vllm_server:1]"),
         ("engine.stage=0,1,3", "engine.stage=2,2,3"),
+        ("mode=replay", "mode=recorded"),
+        ("mode=replay,replayed", "mode=recorded,replayed"),
         ("run.updates=4", "run.updates=4"),
         ("output.dir=runs/newest", "output.dir=runs/newest"),
         ("--config-dir=budget", "--config-dir=budget"),
@@ -139,6 +141,8 @@ def test_tables_of_before_have_present_names() -> None:
 def test_a_former_name_is_explained_by_the_present_one() -> None:
     lines = list(explanation("mode.ahead"))
     assert lines[:2] == ["mode.ahead is now mode.extra_rounds", "mode.extra_rounds"]
+    lines = list(explanation("generator=vllm_server"))
+    assert lines[0] == "generator=vllm_server is now generator=vllm"
 
 
 @pytest.mark.parametrize(("earlier", "present"), sorted(renames.KEYS.items()))

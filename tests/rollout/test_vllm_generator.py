@@ -372,6 +372,11 @@ def test_a_server_of_no_run_may_take_weights_by_nccl_but_one_of_a_run_may_not() 
         own_server(chosen, None, {})
 
 
+def test_a_server_of_a_run_listens_to_its_machine_alone() -> None:
+    with pytest.raises(UserError, match=r"generator\.host=0\.0\.0\.0: .*rlhf-lab serve"):
+        own_server(VLLMSampling(host="0.0.0.0"), None, {})
+
+
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
@@ -601,6 +606,17 @@ def test_a_proof_reaches_every_copy_within_a_server() -> None:
         assert set(fake.headers) == {None}, "vLLM balances by itself"
         servers.draw([replace(request, is_spread=True) for request in requests], DRAWING)
         assert {*fake.headers} == {None, "0", "1", "2"}
+        servers.close()
+
+
+def test_what_a_server_reports_in_place_of_nan_is_nan() -> None:
+    fake = FakeServer(0)
+    with serving(fake) as url:
+        servers = Servers(VLLMSampling(urls=[url]), {}, 64)
+        servers.load(weights(), "4")
+        fake.logp = -9999.0
+        [answer] = servers.draw(requests_of(chunk(1, 1), 5), DRAWING)
+        assert math.isnan(answer.logps[0])
         servers.close()
 
 

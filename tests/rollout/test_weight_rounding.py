@@ -195,7 +195,7 @@ def test_a_replay_rounds_as_the_run_that_it_repeats(
     free_mode = ("mode=free", "mode.executor=thread", "mode.weights=latest_per_token")
     config = make_config(*options, *free_mode, f"output.dir={free}")
     lifecycle.train(config, Console(quiet=True), FACTS)
-    config = make_config(*options, "mode=replay", f"mode.schedule={free}", f"output.dir={replay}")
+    config = make_config(*options, "mode=recorded", f"mode.schedule={free}", f"output.dir={replay}")
     lifecycle.train(config, Console(quiet=True), FACTS)
     assert outcome(replay) == outcome(free)
 

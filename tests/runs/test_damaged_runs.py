@@ -341,8 +341,9 @@ def test_rounds_that_were_changed_after_the_run_are_a_finding(tmp_path: Path) ->
     (whole,) = read_folder(tmp_path).records
     assert whole.findings == ()
     for text, what in (
-        (path.read_text().replace("2.0", "3.0"), "its first 2 rows are not those that the run"),
-        (path.read_text().partition("\n")[0] + "\n", "it has 1 of the 2 rows that the run wrote"),
+        (path.read_text().replace("2.0", "3.0"), "its 2 rows are not those that the run"),
+        (path.read_text() + '{"step": 2}\n', "it has 3 rows, of 2 that the run wrote"),
+        (path.read_text().partition("\n")[0] + "\n", "it has 1 rows, of 2 that the run wrote"),
     ):
         path.write_text(text)
         (changed,) = read_folder(tmp_path).records

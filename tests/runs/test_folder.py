@@ -81,7 +81,8 @@ def test_the_end_is_recorded_in_one_step_with_its_facts(tmp_path: Path, end: End
     before = manifest_of(record.folder)
     record.finish(end, error="ValueError: boom")
     after = manifest_of(record.folder)
-    assert after == before | {"state": end, "ended": after["ended"], "error": "ValueError: boom"}
+    facts = {"state": end, "ended": after["ended"], "error": "ValueError: boom"}
+    assert after == before | facts | {"digest": after["digest"]}
     assert after["ended"] >= after["started"]
     assert sorted(os.listdir(record.folder)) == ["config.yaml", "manifest.json"]
     assert only(tmp_path).state == end

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import rlhf_lab
 from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rewards.function import FunctionReward
 from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.worker_child import EachSample
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.foreign import ForeignFailure, copied
+from rlhf_lab.runs.child import RemoteTraceback
+from rlhf_lab.runs.foreign import ForeignFailure, copied, own_frames
 from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.signals import listening
 from rlhf_lab.runs.summaries import list_runs
@@ -226,7 +231,7 @@ def test_the_command_ends_with_exit_code_1_and_resume_goes_on(
     code, said = door(tmp_path / "first", "train", *options).ended()
     assert code == 1
     assert "tests.support.lively.lively_unless_asked ended its process (exit code 0)" in said
-    assert "`rlhf-lab resume` goes on" in said
+    assert f"`rlhf-lab resume {folder}` goes on" in said and "Traceback" not in said
     asked.unlink()
     code, said = door(tmp_path / "second", "resume", str(folder)).ended()
     assert code == 0, said
@@ -264,3 +269,28 @@ def test_global_random_numbers_and_what_is_changed_decide_nothing_in_a_run(
     own = [text for text in RUN if not text.startswith(("reward.path", "+reward.arguments"))]
     one, other = (finished(*own, path.format(name)) for name in ("lively", "drawing"))
     assert one == other
+
+
+def test_of_a_traceback_the_users_own_frames_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("import json\ndef f():\n    return json.loads('{')\n")
+    inner = f'''Traceback (most recent call last):
+  File "{rlhf_lab.__file__}", line 3, in serve
+    answer()
+  File "{tmp_path}/other.py", line 7, in reward
+    return 1 / 0
+           ~~^~~
+ZeroDivisionError: division by zero
+'''
+    scope: dict[str, Any] = runpy.run_path(str(tmp_path / "own.py"))
+    try:
+        scope["f"]()
+    except ValueError as error:
+        error.__cause__ = RemoteTraceback(inner)
+        text = "".join(traceback.format_exception(error))
+    assert [line.strip() for line in own_frames(text) if str(tmp_path) in line] == [
+        f'File "{tmp_path}/other.py", line 7, in reward',
+        f'File "{tmp_path}/own.py", line 3, in f',
+    ]
+    assert "serve" not in "".join(own_frames(text)) and "decoder.py" not in "".join(
+        own_frames(text)
+    )

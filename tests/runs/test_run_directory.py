@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -16,12 +17,15 @@ import pytest
 from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver, locks, run_directory
-from rlhf_lab.runs.manifest import state_in
-from rlhf_lab.runs.row_digests import EMPTY, Extent, GrowingFile, cut_all, extent_of
+from rlhf_lab.runs.jsonl import JsonlTracker
+from rlhf_lab.runs.manifest import read_manifest, state_in
+from rlhf_lab.runs.row_digests import EMPTY, Extent, RunningExtent, cut_all, extent_of
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.summaries import list_runs, summary
 from rlhf_lab.runs.trackers.console import Console
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.runs.verification import verify_run
+from rlhf_lab.types.data import Metrics
+from rlhf_lab.types.errors import RecordChanged, UserError
 from tests.conftest import Finished, MakeConfig
 from tests.support import locking
 from tests.support.examples import FACTS
@@ -149,17 +153,45 @@ def test_a_start_that_was_killed_before_its_manifest_leaves_a_folder_to_start_in
 # --- records ------------------------------------------------------------------------------------
 
 
-def test_a_growing_file_is_read_once(tmp_path: Path) -> None:
+def test_an_extent_is_of_the_bytes_whatever_parts_they_came_in(tmp_path: Path) -> None:
     path = tmp_path / "rows"
-    file = GrowingFile(path)
-    assert file.extent() == EMPTY
-    path.write_bytes(b"one\n")
-    first = file.extent()
-    with path.open("ab") as rows:
-        rows.write(b"two\nth")
-    assert (first.rows, file.extent()) == (1, extent_of(path))
-    assert extent_of(path) == Extent(2, 10, extent_of(path).sha256)
-    assert extent_of(path, 4) == first
+    assert extent_of(path) == EMPTY
+    path.write_bytes(b"one\ntwo\nth")
+    parts = RunningExtent()
+    for part in (b"on", b"e\ntwo\nt", b"", b"h"):
+        parts.add(part)
+    digest = hashlib.sha256(b"one\ntwo\nth").hexdigest()
+    assert extent_of(path) == parts.extent() == Extent(2, 10, digest)
+    assert extent_of(path, 4) == Extent(1, 4, hashlib.sha256(b"one\n").hexdigest())
+
+
+def test_a_run_whose_metrics_are_removed_fails_with_its_rows_and_is_resumed(
+    make_config: MakeConfig, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    path, own = folder / "metrics.jsonl", folder / "metrics.jsonl.own"
+    config = make_config(*RUN, f"output.dir={folder}", "output.resume=true")
+    real = JsonlTracker.log
+
+    def log(tracker: JsonlTracker, metrics: Metrics, step: int) -> None:
+        if step == 2:
+            path.unlink()
+        real(tracker, metrics, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JsonlTracker, "log", log)
+        with pytest.raises(
+            RecordChanged, match=r"metrics\.jsonl was removed .*\.own: move that to"
+        ):
+            lifecycle.train(config, Console(quiet=True), FACTS)
+    assert state_in(read_manifest(folder / "manifest.json")) == "failed"
+    assert (folder / "checkpoints" / "00000003").is_dir()
+    assert any("it is missing" in line for line in verify_run(folder)[0])
+    own.rename(path)
+    assert verify_run(folder)[0] == []
+    lifecycle.train(config, Console(quiet=True), FACTS)
+    assert outcome(folder) == finished(*RUN)
+    assert verify_run(folder) == ([], [])
 
 
 def test_rows_after_the_checkpoint_go_and_missing_ones_are_refused(tmp_path: Path) -> None:

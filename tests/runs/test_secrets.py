@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from rlhf_lab.cli.main import main
+from rlhf_lab.cli.exit_codes import mask_tracebacks
+from rlhf_lab.cli.main import command_line
 from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.experiment.run.lifecycle import end_early
 from rlhf_lab.rewards.judge.options import EndpointReward
@@ -91,7 +93,49 @@ def test_an_override_with_a_secret_is_not_repeated_by_any_command(
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", VALUE)
     monkeypatch.setattr(sys, "argv", ["rlhf-lab", *words, f"tracker.wandb_entity={VALUE}"])
-    assert main() == 2
+    assert command_line() == 2
     said = "".join(capsys.readouterr())
     assert "tracker.wandb_entity: its value holds the value of the environment's WANDB" in said
     assert VALUE not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "is_secret"),
+    [
+        *((name, True) for name in ("GH_PAT", "PAT", "DB_PASSWD", "A_CREDENTIAL", "CREDENTIALS")),
+        *((name, True) for name in ("MY_TOKEN_2", "SSH_PASSPHRASE", "x_api_key")),
+        *((name, False) for name in ("PATH", "COMPAT", "KEYBOARD", "TOKENIZER", "PASSWDS_FILE")),
+    ],
+)
+def test_variables_that_hold_secrets_are_known_by_their_last_word(
+    name: str, is_secret: bool
+) -> None:
+    assert (masked(f"a {VALUE}", {name: VALUE}) == "a ***") == is_secret
+
+
+def test_the_path_of_a_file_with_credentials_is_no_secret(tmp_path: Path) -> None:
+    environment = {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path)}
+    assert masked(f"in {tmp_path}", environment) == f"in {tmp_path}"
+
+
+def test_no_traceback_shows_a_secret_or_what_a_terminal_obeys(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GH_PAT", VALUE)
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    mask_tracebacks()
+
+    def fail() -> None:
+        raise RuntimeError(f"refused {VALUE}\x1b]0;title\x07")
+
+    try:
+        fail()
+    except RuntimeError as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    printed = capsys.readouterr().err
+    assert printed.count("RuntimeError: refused ***\\x1b]0;title\\x07") == 2
+    assert VALUE not in printed and "\x1b" not in printed

@@ -5,6 +5,7 @@ import math
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.runs import folder as runs
-from rlhf_lab.runs.jsonl import JsonlFile, JsonlTracker
+from rlhf_lab.runs.jsonl import JsonlFile, JsonlTracker, write_rows
+from rlhf_lab.runs.row_digests import extent_of
 from rlhf_lab.runs.trackers.mirrors import Mirror, TrackedRun, open_mirrors
 from rlhf_lab.runs.trackers.options import Tracker, TrackerOptions, WandbMode
 from rlhf_lab.runs.trackers.tensorboard import TensorBoardTracker
@@ -26,7 +28,7 @@ ROW: Metrics = {"reward/mean": 0.625, "lag/updates_histogram": {"0": 4}, "note":
 
 
 def test_every_row_is_on_disk_before_the_next(tmp_path: Path) -> None:
-    tracker = JsonlTracker(tmp_path / "metrics.jsonl")
+    tracker = JsonlTracker(JsonlFile(tmp_path / "metrics.jsonl"))
     for step in range(3):
         tracker.log(ROW, step)
         assert runs.metrics(tmp_path)[-1] == {"step": step} | ROW
@@ -36,7 +38,7 @@ def test_every_row_is_on_disk_before_the_next(tmp_path: Path) -> None:
 
 def test_a_record_is_continued_and_never_overwritten(tmp_path: Path) -> None:
     for step in range(2):
-        tracker = JsonlTracker(tmp_path / "metrics.jsonl")
+        tracker = JsonlTracker(JsonlFile(tmp_path / "metrics.jsonl"))
         tracker.log({}, step)
         tracker.close()
     assert runs.metrics(tmp_path) == [{"step": 0}, {"step": 1}]
@@ -49,7 +51,7 @@ def test_a_record_is_continued_and_never_overwritten(tmp_path: Path) -> None:
 def test_a_number_that_is_none_stops_the_run_by_its_name(
     tmp_path: Path, value: float, wrap: str, name: str
 ) -> None:
-    tracker = JsonlTracker(tmp_path / "metrics.jsonl")
+    tracker = JsonlTracker(JsonlFile(tmp_path / "metrics.jsonl"))
     bad = value if wrap == "plain" else {"a": [0.0, value]}
     with pytest.raises(ValueError, match=rf"metric {name} of step 4 is {value}"):
         tracker.log({"reward/mean": 0.5, "update/loss": bad}, 4)
@@ -115,6 +117,48 @@ def test_a_row_that_finds_no_room_leaves_no_half_behind(tmp_path: Path) -> None:
     assert "ends with the row before" in caught.value.__notes__[0]
     assert runs.metrics(tmp_path) == [{"step": 0}]
     assert not runs.metrics(tmp_path).is_cut
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def replaced(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.write_text('{"step": 0}\n')
+
+
+def lengthened(path: Path) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"step": 77}\n')
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("deed", [removed, replaced, lengthened, emptied])
+def test_a_file_that_another_process_changes_is_noticed_and_no_written_row_is_mixed_with_its(
+    tmp_path: Path, deed: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write_rows(path, [{"step": 0}])
+    file = JsonlFile(path)
+    file.append({"step": 1})
+    file.check()
+    assert not file.change
+    deed(path)
+    file.append({"step": 2})
+    file.append({"step": 3})
+    file.close()
+    assert file.change
+    whole = tmp_path / "whole.jsonl"
+    write_rows(whole, [{"step": step} for step in range(4)])
+    assert file.extent() == extent_of(whole)
+    if deed is emptied:
+        assert file.place == path
+    else:
+        assert file.place.read_bytes() == whole.read_bytes()
 
 
 def test_no_mirror_is_opened_unless_asked_for(tmp_path: Path) -> None:
@@ -216,7 +260,7 @@ def test_wandb_online_without_login_is_refused_with_a_remedy(
 
 
 def test_rows_hold_only_what_json_has(tmp_path: Path) -> None:
-    tracker = JsonlTracker(tmp_path / "metrics.jsonl")
+    tracker = JsonlTracker(JsonlFile(tmp_path / "metrics.jsonl"))
     with pytest.raises(TypeError):
         tracker.log({"oops": object()}, 0)
     tracker.close()

@@ -32,6 +32,7 @@ class FakeServer:
         self.refused = ""
         self.takes_tokens = True
         self.key = ""
+        self.logp = -0.5
         self.device = "cuda"
 
     def reply(self, path: str, content: Any) -> Any:
@@ -71,7 +72,7 @@ class FakeServer:
         if "token_ids" not in content:
             raise ValueError("a request without tokens")
         self.prompts.append(content["token_ids"])
-        token = {"token_id": self.number, "logprob": -0.5}
+        token = {"token_id": self.number, "logprob": self.logp}
         spans = [{"version": self.version, "start": 0, "end": 1}]
         return {
             "choices": [

@@ -72,7 +72,7 @@ def pairs(number: int, rounds: int, seed: int) -> list[tuple[str, int]]:
 def fork(runs: Runs, rounds: int, number: int, mode: str, round_: int) -> Trial:
     """Fork a run at a round, without a change; one of `free` along its schedule."""
     parent = runs.folder(mode)
-    same = MODES[mode] if mode != "free" else ("mode=replay", f"mode.schedule={parent}")
+    same = MODES[mode] if mode != "free" else ("mode=recorded", f"mode.schedule={parent}")
     of = (f"fork.parent={parent}", f"fork.round={round_}", f"output.dir={runs.root}/fork-{number}")
     folder = runs.train(config(runs.root, rounds, *same, *of))
     is_equal = outcome(folder)[1] == outcome(parent)[1]

@@ -23,10 +23,11 @@ from rlhf_lab.experiment.planning import planner
 from rlhf_lab.experiment.publish.card import card
 from rlhf_lab.experiment.publish.export import versions
 from rlhf_lab.experiment.run.evaluate import saved_weights
-from rlhf_lab.experiment.run.outputs import RECORDS, progress, refuse_occupied
+from rlhf_lab.experiment.run.outputs import progress, refuse_occupied
 from rlhf_lab.rollout.chunk_states import QueuedChunk
 from rlhf_lab.rollout.recorded_schedule import read_schedule
-from rlhf_lab.runs.folder import ROLLOUTS
+from rlhf_lab.runs.folder import GROWING, ROLLOUTS
+from rlhf_lab.runs.jsonl import JsonlFile
 from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.runs.summaries import list_runs
@@ -110,9 +111,13 @@ def write_whole(folder: Path, run_id: str = "a", seed: int = 1, content: str = "
         save_file({"a": torch.ones(3)}, folder / "weights" / f"{version:06d}.safetensors")
     (folder / "policy" / "config.json").write_text("{}")
     (folder / "wandb" / "evaluations.json").write_text('["a1b2c3d4"]\n')
-    checkpoints = Checkpoints(folder / "checkpoints", CheckpointOptions(), RECORDS)
+    checkpoints = Checkpoints(folder / "checkpoints", CheckpointOptions(), growing(folder))
     for round_ in (2, ROUNDS):
         checkpoints.save(snapshot(round_))
+
+
+def growing(folder: Path) -> list[JsonlFile]:
+    return [JsonlFile(folder / name) for name in GROWING]
 
 
 def sampled_at(round_: int) -> RolloutSample:
@@ -247,7 +252,7 @@ def resumed(folder: Path) -> None:
     overrides_to_resume(folder, [])
     RunDirectory.resume(folder, {"changed": MANIFEST["changed"]}, "seed: 1\n")
     refuse_occupied(folder)
-    checkpoints = Checkpoints(folder / "checkpoints", CheckpointOptions(), RECORDS)
+    checkpoints = Checkpoints(folder / "checkpoints", CheckpointOptions(), growing(folder))
     found = checkpoints.newest(chunk, print)
     progress(folder)
     checkpoints.cut_records(found.round if found else 0)

@@ -65,7 +65,7 @@ def resumes(root: Path, mode: str, options: Sequence[str]) -> list[str]:
         met += len(killed_and_resumed(resuming, LONGEST.get(mode, USUALLY), rng, KILLS))
         if mode == "free":
             whole = root / mode / f"{trial}-replay"
-            again = ("mode=replay", f"mode.schedule={folder}", f"output.dir={whole}")
+            again = ("mode=recorded", f"mode.schedule={folder}", f"output.dir={whole}")
             finish(config(root, *ROUNDS, *again))
         kept += outcome(folder) == outcome(whole)
     return [mode, str(TRIALS), str(met), str(kept)]

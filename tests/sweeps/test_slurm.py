@@ -661,6 +661,7 @@ def test_a_layout_asks_for_its_nodes_and_devices_and_has_them_alone() -> None:
     given = {"_target_": TARGET, "gpus_per_node": 1, "additional_parameters": {"mail-user": "me"}}
     launcher = OmegaConf.create(given)
     layout = layout_of("2x8:8+8", launcher)
+    assert layout is not None
     assert (launcher.nodes, launcher.gpus_per_node) == (2, 8)
     assert launcher.additional_parameters == {"exclusive": True, "mail-user": "me"}
     assert generator_of(layout) == ["generator=vllm"]
@@ -675,6 +676,7 @@ def test_a_layout_without_gpus_has_processes_of_the_cpu() -> None:
         {"_target_": TARGET, "gpus_per_node": None, "additional_parameters": {}}
     )
     layout = layout_of("1x2:2+0", launcher)
+    assert layout is not None
     assert launcher.gpus_per_node is None
     assert generator_of(layout) == []
     assert "CUDA_VISIBLE_DEVICES" not in script_of(layout, ["train", "seed=1"], launcher, 1)

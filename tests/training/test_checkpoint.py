@@ -12,6 +12,7 @@ from rlhf_lab.experiment.rules.checks import check
 from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.verification import verify_run
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
 from tests.support.examples import FACTS
@@ -58,6 +59,8 @@ def test_a_run_that_paused_twice_ends_as_one_that_never_did(
     run(make_config(*options, f"output.dir={paused}"))
     assert state(paused) == "finished"
     assert outcome(paused) == outcome(whole)
+    # No second of an earlier process is counted twice, and every file is recorded.
+    assert verify_run(paused) == ([], [])
     for name in ("schedule.jsonl", "rollouts.jsonl"):
         assert (paused / name).read_text() == (whole / name).read_text()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from rlhf_lab.rollout.budget import StalenessBudget
 from rlhf_lab.rollout.mode import ExecutorKind, Mode, OnFailure, WeightPolicy, WhenStale
+from rlhf_lab.runs.verification import overlong_phases
 from rlhf_lab.training.ledger import Ledger
 from rlhf_lab.training.optim import Optim, Per, Schedule
 from rlhf_lab.types.errors import UserError
@@ -160,7 +162,7 @@ def test_a_restored_ledger_counts_on_and_knows_what_was_lost() -> None:
     first = Ledger(1, 0, policy_parameters=1, clock=clock)
     first.count(updates=3)
     now[0] += 7
-    saved = json.loads(json.dumps(first.state()))
+    saved = json.loads(json.dumps(first.state(0.0)))
     now[0] = 5000.0
     second = Ledger(1, 0, policy_parameters=1, clock=clock)
     # The last row of the run that was killed was written at 9 seconds: 2 were done in vain.
@@ -171,6 +173,52 @@ def test_a_restored_ledger_counts_on_and_knows_what_was_lost() -> None:
     assert totals["total/updates"] == 4
     assert totals["seconds/wall"] == 10
     assert totals["seconds/lost"] == 2
+
+
+@pytest.mark.parametrize("background", [(0, 0), (1, 1), (0, 1), (1, 0)])
+def test_the_phases_of_a_resumed_run_are_its_wall_clock(background: tuple[int, int]) -> None:
+    """Rounds of 4 s of generation within 5 s of waiting, 2 s of updates and 1 s of nothing; the
+    first process is killed 3 s after its checkpoint."""
+    now = [50.0]
+    saved: dict[str, Any] = {}
+    wall = 0.0
+    for number, count in enumerate(background):
+        ledger = Ledger(1, count, policy_parameters=1, clock=lambda: now[0])
+        if saved:
+            ledger.restore(json.loads(json.dumps(saved)), wall)
+        in_caller = 0.0
+        for _ in range(3):
+            with ledger.span("take", 0, 0):
+                now[0] += 5
+            ledger.count_rollout(rollout(3.0, 1.0))
+            in_caller += 0.0 if count else 4.0
+            with ledger.span("update", 0, 0):
+                now[0] += 2
+            now[0] += 1
+        totals = ledger.totals(in_caller)
+        saved, wall = ledger.state(in_caller), ledger.wall + 3
+        rounds = 3 * (number + 1)
+        alone = 3 * (not background[0]) + 3 * (not count) * number
+        assert totals["seconds/wall"] == 8 * rounds + 3 * number
+        assert totals["seconds/lost"] == 3 * number
+        assert totals["seconds/wait"] == 5 * (rounds - alone)
+        assert totals["seconds/other"] == rounds + alone
+        assert list(overlong_phases(totals)) == []
+        now[0] += 1000
+
+
+def test_a_checkpoint_without_the_sum_of_own_generation_counts_none_of_it_again() -> None:
+    now = [0.0]
+    first = Ledger(1, 0, policy_parameters=1, clock=lambda: now[0])
+    with first.span("take", 0, 0):
+        now[0] += 4
+    now[0] += 2
+    first.count_rollout(rollout(3.0, 0.5))
+    saved = {key: one for key, one in first.state(3.5).items() if key not in ("in_caller", "wait")}
+    second = Ledger(1, 0, policy_parameters=1, clock=lambda: now[0])
+    second.restore(saved, wall=6.0)
+    # What a queue holds is not among the rollouts yet, and `take` has its seconds too.
+    assert second.totals(0.0)["seconds/other"] == 2
 
 
 def test_drawn_lags_admit_every_chunk_once_at_its_own_version() -> None:

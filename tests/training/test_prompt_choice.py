@@ -105,7 +105,7 @@ def test_the_prompts_of_a_free_run_are_repeated(make_config: MakeConfig, tmp_pat
     quiet = Console(quiet=True)
     waiting = ("mode=free", "mode.executor=thread", "mode.when_stale=wait", bound)
     lifecycle.train(make_config(*options, *waiting, f"output.dir={free}"), quiet, FACTS)
-    recorded = ("mode=replay", f"mode.schedule={free}", bound)
+    recorded = ("mode=recorded", f"mode.schedule={free}", bound)
     # The trainer generates round by round, and knows more than the first run did.
     lifecycle.train(make_config(*options, *recorded, f"output.dir={again}"), quiet, FACTS)
     assert outcome(again) == outcome(free)

@@ -138,12 +138,12 @@ def test_any_value_of_any_number_is_within_its_range_or_refused_in_one_line(text
 @pytest.mark.parametrize(
     ("bounds", "text", "inside", "outside"),
     [
-        ({"least": 0, "below": 1}, "0 or more and below 1", [0, 0.999], [-1e-9, 1]),
-        ({"above": 0, "most": 2.5}, "above 0 and up to 2.5", [1e-300, 2.5], [0, 2.6]),
-        ({"least": 1, "most": 5}, "1 to 5", [1, 5], [0, 6, 10**400]),
+        ({"min": 0, "below": 1}, "0 or more and below 1", [0, 0.999], [-1e-9, 1]),
+        ({"above": 0, "max": 2.5}, "above 0 and up to 2.5", [1e-300, 2.5], [0, 2.6]),
+        ({"min": 1, "max": 5}, "1 to 5", [1, 5], [0, 6, 10**400]),
         ({"above": 0, "below": 1}, "above 0 and below 1", [0.5], [0, 1]),
         (
-            {"least": 2, "most": 1e6, "also": {0: "for none"}},
+            {"min": 2, "max": 1e6, "also": {0: "for none"}},
             "2 to 1e6, or 0 for none",
             [0, 2, 10**6],
             [1, -1],
@@ -269,5 +269,5 @@ def test_a_number_out_of_range_ends_a_command_with_exit_code_2_and_one_line(
 
 def test_a_field_needs_a_lower_and_an_upper_bound() -> None:
     with pytest.raises(AssertionError):
-        Range(least=0)
-    assert {f.name for f in dataclasses.fields(Range)} >= {"least", "above", "most"}
+        Range(min=0)
+    assert {f.name for f in dataclasses.fields(Range)} >= {"min", "above", "max"}

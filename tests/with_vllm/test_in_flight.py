@@ -19,6 +19,7 @@ from rlhf_lab.rollout.generators.vllm.make import vllm_generator
 from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.samples import Group, Sample
+from tests.with_vllm.conftest import JOB
 from tests.with_vllm.models import chunk, policy, tokenizer, version
 from tests.with_vllm.test_vllm import ROOT, command
 
@@ -37,11 +38,12 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def generator() -> Iterator[VLLMGenerator]:
+def generator(llama_url: str) -> Iterator[VLLMGenerator]:
     with pytest.MonkeyPatch.context() as patch:
         # A server of a job: its model and its versions have the job's name.
-        patch.setenv(RUN_ID, "job7")
-        made = vllm_generator(VLLMSampling(**SETTINGS), tokenizer(), model, LENGTHS, seed=17)
+        patch.setenv(RUN_ID, JOB)
+        options = VLLMSampling(urls=[llama_url], **SETTINGS)
+        made = vllm_generator(options, tokenizer(), model, LENGTHS, seed=17)
         yield made
         made.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,14 +14,17 @@ import torch
 
 # vLLM's own parser of a server's command line, which warns when it is imported.
 READ_ARGUMENTS = """
+import json
 import sys
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(sys.argv[1:])
-found = AsyncEngineArgs.from_cli_args(parsed)
-print(found.skip_tokenizer_init, found.data_parallel_size, found.served_model_name, found.model)
+for arguments in json.loads(sys.argv[1]):
+    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
+    found = AsyncEngineArgs.from_cli_args(parsed)
+    of_engine = [found.skip_tokenizer_init, found.data_parallel_size, found.served_model_name]
+    print(json.dumps([*of_engine, found.model, parsed.middleware, parsed.host]))
 """
 
 pytestmark = pytest.mark.vllm
@@ -71,28 +75,32 @@ def test_a_slot_forgets_the_request_that_had_it_before() -> None:
     assert torch.equal(processor.apply(torch.ones(1, 3), context), torch.ones(1, 3))
 
 
-@pytest.mark.parametrize("kind", ["llama", "gptneox"])
 def test_a_server_of_no_run_has_no_tokenizer_to_load_and_the_jobs_name(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its folder holds a config alone; of Llama no tokenizer can be made from that."""
     from rlhf_lab.rollout.generators.options import Lengths
-    from rlhf_lab.rollout.generators.vllm.http import RUN_ID
+    from rlhf_lab.rollout.generators.vllm.http import RUN_ID, SERVER_KEY
     from rlhf_lab.rollout.generators.vllm.make import engine_settings
     from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
-    from rlhf_lab.rollout.generators.vllm.own_server import lone_server
+    from rlhf_lab.rollout.generators.vllm.own_server import DOOR, lone_server
     from rlhf_lab.rollout.generators.vllm.serve import ALONE
     from rlhf_lab.rollout.ports import free_port
     from tests.with_vllm.models import policy
 
     monkeypatch.setenv(RUN_ID, "job7")
-    options = VLLMSampling(port=free_port(), data_parallel_size=4)
-    model = policy(kind, is_tied=True)
-    settings = engine_settings(options, model, Lengths(prompt=40, response=16))
-    words = lone_server(options, model, settings, tmp_path).words
-    arguments = words[words.index(ALONE) + 1 :]
+    monkeypatch.setenv(SERVER_KEY, "secret")
+    options = VLLMSampling(port=free_port(), data_parallel_size=4, host="0.0.0.0")
+    given, expected = [], []
+    for kind in ("llama", "gptneox"):
+        model, cache = policy(kind, is_tied=True), tmp_path / kind
+        settings = engine_settings(options, model, Lengths(prompt=40, response=16))
+        words = lone_server(options, model, settings, cache).words
+        given.append(words[words.index(ALONE) + 1 :])
+        [folder] = (cache / "vllm").iterdir()
+        expected.append([True, 4, ["job7/rlhf_lab"], str(folder), [DOOR], "0.0.0.0"])
     done = subprocess.run(
-        [sys.executable, "-c", READ_ARGUMENTS, *arguments], capture_output=True, text=True
+        [sys.executable, "-c", READ_ARGUMENTS, json.dumps(given)], capture_output=True, text=True
     )
-    [folder] = (tmp_path / "vllm").iterdir()
-    assert done.stdout.endswith(f"True 4 ['job7/rlhf_lab'] {folder}\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line) for line in done.stdout.splitlines()[-2:]] == expected

@@ -45,15 +45,15 @@ TASK = Play(Words, max_turn_tokens=20, max_observation_tokens=6)
 
 def model() -> Any:
     """Likely to end its actions soon, so that episodes have several turns."""
-    found = policy("llama", is_tied=False)
+    found = policy("llama", is_tied=True)
     with torch.no_grad():
         found.lm_head.weight[0] += 0.5 * found.lm_head.weight.std()
     return found
 
 
 @pytest.fixture(scope="module")
-def player() -> Iterator[EpisodeGenerator]:
-    options = VLLMSampling(temperature=TEMPERATURE, prove=Prove.first)
+def player(llama_url: str) -> Iterator[EpisodeGenerator]:
+    options = VLLMSampling(urls=[llama_url], temperature=TEMPERATURE, prove=Prove.first)
     writer = VLLMTurns(vllm_generator(options, tokenizer(), model, LENGTHS, seed=17))
     seed = functools.partial(stable_hash, 3)
     made = EpisodeGenerator(writer, tokenizer(), TASK, seed, EpisodeOptions())

@@ -50,9 +50,11 @@ def options(**given: Any) -> VLLMSampling:
 
 @pytest.fixture(scope="module", params=variants(KINDS, ["llama-tied", "gptneox"]))
 def made(request: pytest.FixtureRequest) -> Iterator[tuple[Any, VLLMGenerator]]:
-    """A policy, and a generator over a vLLM that has been started for it."""
+    """A policy, and a generator over a server that has been started for it."""
     kind, is_tied = request.param
-    generator = vllm_generator(options(), tokenizer(), lambda: policy(kind, is_tied), LENGTHS, SEED)
+    is_shared = request.param == KINDS["llama-tied"]
+    given = options(urls=[request.getfixturevalue("llama_url")]) if is_shared else options()
+    generator = vllm_generator(given, tokenizer(), lambda: policy(kind, is_tied), LENGTHS, SEED)
     yield policy(kind, is_tied), generator
     generator.close()
 
@@ -170,6 +172,7 @@ def test_a_server_knows_its_model_and_its_key(made: Any, monkeypatch: pytest.Mon
     model, generator = made
     [server] = generator.backend._servers
     known, url = VLLMSampling(urls=[server.url]), server.url
+    monkeypatch.delenv(SERVER_KEY, raising=False)
     stranger = Server(url)
     assert stranger.is_healthy()
     for path in ("/start_weight_update", "/update_weights", "/pause?mode=keep", GENERATE):
@@ -183,8 +186,8 @@ def test_a_server_knows_its_model_and_its_key(made: Any, monkeypatch: pytest.Mon
     other = policy("gptneox" if model.config.model_type == "llama" else "llama", is_tied=True)
     with pytest.raises(EngineFailure, match=f"model_type={model.config.model_type}"):
         known.start_backend(other, LENGTHS)
-    with pytest.raises(UserError, match="--max-model-len 99"):
-        known.start_backend(model, Lengths(33, 66))
+    with pytest.raises(UserError, match="--max-model-len 123"):
+        known.start_backend(model, Lengths(41, 82))
     with pytest.raises(UserError, match=f"generator.port={url.rsplit(':', 1)[1]}"):
         VLLMSampling(port=int(url.rsplit(":", 1)[1])).start_backend(model, LENGTHS)
 

@@ -75,8 +75,8 @@ class Leftover(AlgorithmOptions):
     )
     reference_kl: float = limits.number(
         0.0,
-        least=0,
-        most=100,
+        min=0,
+        max=100,
         about=(
             "Weight in the loss of log(policy / reference) of whole responses; A-LoL KL has "
             "it with ratio_of=none."
@@ -144,7 +144,7 @@ class ALoL(Leftover):
 
     value_rounds: int = limits.count(
         0,
-        least=0,
+        min=0,
         about=(
             "Rounds at the start in which only the value model learns, from samples of the "
             "policy as it begins; then it is frozen and the policy learns. 0: both learn in "

@@ -34,7 +34,7 @@ def kl_max() -> float:
     return limits.number(
         10.0,
         above=0,
-        most=1e6,
+        max=1e6,
         about=(
             "KL to the reference, in nats a response, from which on a sample earns nothing. The "
             "paper sets it for each task."
@@ -113,8 +113,8 @@ class CODPO(AlgorithmOptions):
     )
     likelihood: float = limits.number(
         5.0,
-        least=0,
-        most=1e6,
+        min=0,
+        max=1e6,
         about="Weight of the mean log-likelihood of the preferred sample's tokens.",
         source="lambda of arXiv:2409.20370, eq. 14; 5: trl, cgpo_config",
     )

@@ -28,8 +28,8 @@ class CISPO(KLPenalty):
     )
     clip_high: float = limits.number(
         4.0,
-        least=0,
-        most=1000,
+        min=0,
+        max=1000,
         about="A token weighs at most 1 + clip_high.",
         source="5 in all: ScaleRL, arXiv:2510.13786",
     )

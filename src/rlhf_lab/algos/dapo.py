@@ -34,15 +34,15 @@ class DAPO(KLPenalty):
     )
     overlong_penalty: float = limits.number(
         1.0,
-        least=0,
-        most=100,
+        min=0,
+        max=100,
         about="Reward subtracted from a response that reaches the response limit.",
         source="arXiv:2503.14476, eq. 13",
     )
     oversample: float = limits.number(
         1.5,
-        least=1,
-        most=100,
+        min=1,
+        max=100,
         about=(
             "Groups generated for each group trained on: those with unequal rewards are taken "
             "first, in order, and equal ones are left out."

@@ -74,7 +74,7 @@ class Distill(AlgorithmOptions):
     )
     top_k: int = limits.count(
         0,
-        least=0,
+        min=0,
         about=(
             "Tokens over which kl=reverse and kl=forward sum, the teacher's most likely ones "
             "before each token; 0 is the whole vocabulary."

@@ -12,7 +12,7 @@ def kl_in_reward(default: float, source: str = "") -> float:
         "Reward subtracted for each nat of KL to the reference policy, estimated by the log-ratio "
         "of the sampled tokens (k1); 0 is no penalty."
     )
-    return limits.number(default, least=0, most=100, about=about, source=source)
+    return limits.number(default, min=0, max=100, about=about, source=source)
 
 
 def kl_in_loss(default: float, source: str = "") -> float:
@@ -21,7 +21,7 @@ def kl_in_loss(default: float, source: str = "") -> float:
         "Weight in the loss of KL(policy || reference) per token, by the k3 estimator; 0 is no "
         "penalty."
     )
-    return limits.number(default, least=0, most=100, about=about, source=source)
+    return limits.number(default, min=0, max=100, about=about, source=source)
 
 
 def clip(default: float, of: str = "token") -> float:
@@ -38,13 +38,13 @@ def clip_low(default: float, of: str = "token", source: str = "") -> float:
 
 def clip_high(default: float, of: str = "token", source: str = "") -> float:
     about = f"The {of} ratio of policy to proximal policy earns nothing above 1 + clip_high."
-    return limits.number(default, least=0, most=100, about=about, source=source)
+    return limits.number(default, min=0, max=100, about=about, source=source)
 
 
 def epsilon(of: str = "group") -> float:
     """What keeps a division by a standard deviation finite."""
     about = f"Added to the standard deviation of the {of}'s rewards before it divides them."
-    return limits.number(1e-4, least=1e-12, most=1, about=about)
+    return limits.number(1e-4, min=1e-12, max=1, about=about)
 
 
 def lam_alpha(default: float = 0.0) -> float:
@@ -53,18 +53,18 @@ def lam_alpha(default: float = 0.0) -> float:
         "algo.lam, whatever the length."
     )
     source = "0.05 for answers of thousands of tokens: arXiv:2504.05118; 1.5: arXiv:2607.07508"
-    return limits.number(default, least=0, most=1e6, about=about, source=source)
+    return limits.number(default, min=0, max=1e6, about=about, source=source)
 
 
 def value_lam(default: float = -1.0) -> float:
     about = "Lambda of the returns that values learn, where it is not that of the advantages."
     also = {-1: "for that of the advantages"}
     source = "1: arXiv:2503.01491"
-    return limits.number(default, least=0, most=1, also=also, about=about, source=source)
+    return limits.number(default, min=0, max=1, also=also, about=about, source=source)
 
 
 def beta(about: str, source: str = "") -> float:
-    return limits.number(0.1, least=1e-6, most=100, about=about, source=source)
+    return limits.number(0.1, min=1e-6, max=100, about=about, source=source)
 
 
 def reduction(default: Reduction) -> Reduction:

@@ -28,8 +28,8 @@ class GRPO(KLPenalty):
     clip: float = fields.clip(0.2)
     clip_higher: float = limits.number(
         0.0,
-        least=0,
-        most=100,
+        min=0,
+        max=100,
         about=(
             "Added to clip on the upper side: the ratio earns nothing above 1 + clip + clip_higher."
         ),

@@ -50,8 +50,8 @@ class KLPenalty(AlgorithmOptions):
     name: str = limits.name("")
     kl_coef: float = limits.number(
         0.0,
-        least=0,
-        most=100,
+        min=0,
+        max=100,
         about="Weight of the penalty on KL to the reference policy; 0 is no penalty.",
     )
     kl_in: KLLocation = limits.option(

@@ -137,7 +137,7 @@ class MacroPPO(ActorCritic):
     name: str = limits.name("ma_ppo")
     macro_tokens: int = limits.count(
         5,
-        most=10**6,
+        max=10**6,
         about="Tokens of one macro action (n-gram termination); 1 is PPO.",
         source="arXiv:2410.02743, section 3",
     )

@@ -23,7 +23,7 @@ class MDPO(ActorCritic):
     step_size: float = limits.number(
         1.0,
         above=0,
-        most=1e6,
+        max=1e6,
         about="Step size t_k of the first round: the loss has KL(policy || round's policy) / t_k.",
         source="arXiv:2005.09814, section 4.1",
     )

@@ -108,14 +108,14 @@ class OnlineDPO(AlgorithmOptions):
     )
     smoothing: float = limits.share(
         0.0,
-        most=0.5,
+        max=0.5,
         about="Share of preferences assumed to be wrong (conservative DPO).",
     )
     pairs: Pairs = pair_choice()
     refresh_every: int = limits.count(
         0,
-        least=0,
-        most=10**6,
+        min=0,
+        max=10**6,
         about="Rounds after which the policy becomes the reference; 0 keeps the first reference.",
         source="arXiv:2404.09656 (hard update); 0: arXiv:2405.07863",
     )

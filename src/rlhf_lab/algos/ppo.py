@@ -61,8 +61,8 @@ class ActorCritic(KLPenalty):
     kl_coef: float = fields.kl_in_reward(0.05)
     kl_target: float = limits.number(
         0.0,
-        least=0,
-        most=1e6,
+        min=0,
+        max=1e6,
         about=(
             "KL to the reference in nats per sequence towards which kl_coef is adapted after "
             "each round; 0 keeps kl_coef fixed."
@@ -71,7 +71,7 @@ class ActorCritic(KLPenalty):
     )
     kl_horizon: int = limits.count(
         10_000,
-        most=10**12,
+        max=10**12,
         about="Samples over which kl_coef adapts to kl_target; more make it slower.",
         source="arXiv:1909.08593, section 2.2",
     )
@@ -94,8 +94,8 @@ class ActorCritic(KLPenalty):
     value_lam: float = fields.value_lam()
     value_clip: float = limits.number(
         0.2,
-        least=0,
-        most=1e6,
+        min=0,
+        max=1e6,
         about=(
             "Points of reward that a value may move from what it was at the round's start "
             "before its loss improves no further; 0 does not clip."
@@ -104,8 +104,8 @@ class ActorCritic(KLPenalty):
     )
     value_coef: float = limits.number(
         0.1,
-        least=0,
-        most=1e3,
+        min=0,
+        max=1e3,
         about="Weight of the value loss beside the policy loss.",
     )
     whiten_advantages: bool = limits.option(
@@ -124,8 +124,8 @@ class ActorCritic(KLPenalty):
     )
     value_bins: int = limits.count(
         0,
-        least=0,
-        most=10_000,
+        min=0,
+        max=10_000,
         about=(
             "Bins of values that are learned by classification (HL-Gauss), the value being the "
             "mean of their histogram; 0 learns values by their squared error."
@@ -141,7 +141,7 @@ class ActorCritic(KLPenalty):
     value_spread: float = limits.number(
         0.75,
         above=0,
-        most=100,
+        max=100,
         about="Standard deviation of the histogram of a target, in widths of a bin.",
         source="arXiv:2403.03950, section 3.1",
     )

@@ -104,8 +104,8 @@ class AsymRE(KLPenalty):
     name: str = limits.name("asymre")
     shift: float = limits.number(
         -0.1,
-        least=-limits.LARGEST_SCORE,
-        most=limits.LARGEST_SCORE,
+        min=-limits.LARGEST_SCORE,
+        max=limits.LARGEST_SCORE,
         about=(
             "Added to the group mean to make the baseline, in units of the reward. The older the "
             "samples, the farther below 0 it should be."

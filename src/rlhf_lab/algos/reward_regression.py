@@ -94,8 +94,8 @@ class Kimi(AlgorithmOptions):
     name: str = limits.name("kimi")
     tau: float = limits.number(
         0.1,
-        least=0,
-        most=1000,
+        min=0,
+        max=1000,
         about="Strength of the pull to the policy that wrote the samples, in reward per nat.",
         source="arXiv:2501.12599, eq. 3",
     )

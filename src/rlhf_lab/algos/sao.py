@@ -31,7 +31,7 @@ class SAO(ActorCritic):
     clip_high: float = limits.number(
         5.0,
         above=0,
-        most=1e9,
+        max=1e9,
         about="Tokens of a ratio of 1 + clip_high or more are not trained on.",
         source="mathematics: arXiv:2607.07508, section 4.1; 3 for code",
     )

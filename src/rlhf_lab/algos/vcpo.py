@@ -34,7 +34,7 @@ class VCPO(KLPenalty):
     cap: float = limits.number(
         8.0,
         above=0,
-        most=1e6,
+        max=1e6,
         about="Largest ratio of a whole response, policy over behaviour; no gradient flows in it.",
         source="the published code",
     )

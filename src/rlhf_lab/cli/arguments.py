@@ -16,6 +16,7 @@ from rlhf_lab.experiment.config.groups import conf_folder
 from rlhf_lab.experiment.config.plugins import require_plugins
 from rlhf_lab.runs.folder import CONFIG, MANIFEST, manifest_path
 from rlhf_lab.runs.manifest import Replayed, Started, read_manifest
+from rlhf_lab.runs.output import printable
 from rlhf_lab.runs.reading import checked, read_yaml
 from rlhf_lab.runs.renames import is_removed, present_options, present_override
 from rlhf_lab.runs.secrets import masked, secret_in
@@ -125,7 +126,7 @@ def with_schedule(folder: Path, overrides: Sequence[str]) -> list[str]:
     path = manifest_path(folder)
     settings = checked(read_manifest(path), Replayed, path)["mode_settings"]
     own = [text for text in overrides if not text.startswith(("mode=", "mode."))]
-    own += ["mode=replay", f"mode.schedule={quoted(folder)}"]
+    own += ["mode=recorded", f"mode.schedule={quoted(folder)}"]
     return [*own, *(present_override(f"mode.{key}={value}") for key, value in settings.items())]
 
 
@@ -202,7 +203,7 @@ def enter_start_folder(run: Path, arguments: Sequence[str]) -> list[str]:
     if not only_there:
         return list(arguments)
     require_trust(f"{only_there[0]} in {start}", run)
-    sys.stderr.write(f"in {start}, where the run was started with {only_there[0]}\n")
+    sys.stderr.write(printable(f"in {start}, where the run was started with {only_there[0]}\n"))
     os.chdir(start)
     folders = [text for text in arguments if not is_option(text)]
     changes = [absolute(text, here) for text in arguments if is_option(text)]

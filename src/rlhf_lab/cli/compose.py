@@ -27,14 +27,18 @@ from hydra_plugins.rlhf_lab_plugin.slurm_launcher import SlurmLauncher
 from hydra_plugins.rlhf_lab_plugin.tracked_sweeper import TrackedSweeper
 from rlhf_lab.cli.arguments import recorded_overrides
 from rlhf_lab.cli.command import MULTIRUN, screen
-from rlhf_lab.cli.exit_codes import refusals
 from rlhf_lab.experiment.config.code import plugins_of
 from rlhf_lab.experiment.config.config import Config, changed_keys, plain
 from rlhf_lab.experiment.config.groups import conf_folder
 from rlhf_lab.experiment.config.plugins import activate_for
 from rlhf_lab.experiment.config.renamed_files import read_earlier_names
 from rlhf_lab.experiment.config.schema import register
-from rlhf_lab.experiment.config.suggestions import no_flags, require_names, require_overlays
+from rlhf_lab.experiment.config.suggestions import (
+    no_flags,
+    require_names,
+    require_overlays,
+    require_own_folders,
+)
 from rlhf_lab.experiment.config.typed import typed
 from rlhf_lab.experiment.rules.checks import (
     check,
@@ -51,13 +55,18 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trust import composing
 from rlhf_lab.sweeps.job import content_of
 from rlhf_lab.sweeps.launchers import slurm
-from rlhf_lab.sweeps.override_text import PRIMARY, primary_config
+from rlhf_lab.sweeps.override_text import PRIMARY, plain_override, primary_config
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
     from rlhf_lab.experiment.run.fork import Fork
 
 Job = Callable[[DictConfig], None]
+# Flags of Hydra that name a folder of files, by the one that adds it to those of conf/.
+PATH_FLAGS = {"--config-dir": "--config-dir", "-cd": "--config-dir"} | {
+    "--config-path": "--config-dir",
+    "-cp": "--config-dir",
+}
 REPLAYED = ("max_staleness", "when_stale", "extra_rounds")
 
 
@@ -89,15 +98,15 @@ def prepare_hydra(overrides: Sequence[str]) -> None:
     for plugin in (TrackedSweeper, SearchSweeper, SlurmLauncher, ShippedSweeps):
         Plugins.instance().register(plugin)
     slurm.register()
-    sys.argv = ["rlhf-lab", *present_overrides(overrides)]
-    require_flags(sys.argv[1:])
+    words = flags_first(present_overrides(overrides))
+    sys.argv = ["rlhf-lab", *map(plain_override, words)]
     require_names(sys.argv[1:])
 
 
 def run_job(job: Job, command: str) -> None:
     """Let Hydra run the job on the config of the arguments. Raises what it raises."""
     wrap = hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=PRIMARY)
-    refused: list[Exception] = []
+    raised: list[Exception] = []
 
     @functools.wraps(job)
     def task(cfg: DictConfig) -> None:
@@ -106,26 +115,53 @@ def run_job(job: Job, command: str) -> None:
             require_overlays(HydraConfig.get().runtime, loader)
             with deterministic(bool(cfg.get("deterministic"))):
                 job(cfg)
-        except refusals() as error:
+        except Exception as error:
             if HydraConfig.get().mode is not RunMode.RUN:
                 raise
-            refused.append(error)  # Hydra would print all overrides before it raises this
+            raised.append(error)  # Hydra would print all overrides before it raises this
 
     task.command = command  # type: ignore[attr-defined]
     wrap(task)()
-    if refused:
-        raise refused[0]
+    if raised:
+        raise raised[0]
 
 
-def require_flags(words: Sequence[str]) -> None:
-    """Refuse what Hydra's parser would answer with its own usage, without what was meant."""
+def flags_first(words: Sequence[str]) -> list[str]:
+    """Flags before overrides, as Hydra's parser takes them, whatever their order was. The folder of
+    --config-path is searched beside conf/, as that of --config-dir is. Refused is what the parser
+    would answer with its own usage, without what was meant."""
     parser = get_args_parser()
 
     def refuse(message: str) -> NoReturn:
         raise UserError(no_flags(message))
 
     parser.error = refuse
-    parser.parse_args(words)
+    known = {name: action for action in parser._actions for name in action.option_strings}
+    flags: list[str] = []
+    overrides: list[str] = []
+    values: Any = ()  # that the flag before may have; None for any
+    for word in words:
+        if values is None or word in values:
+            flags.append(os.path.expanduser(word))
+            values = ()
+        elif word.startswith("-"):
+            name, sign, value = word.partition("=")
+            flags.append(f"{PATH_FLAGS.get(name, name)}{sign}{os.path.expanduser(value)}")
+            action = known.get(name)
+            values = () if sign or action is None or action.nargs == 0 else action.choices
+        else:
+            overrides.append(word)
+            values = ()
+    if flags and flags[-1] in known and known[flags[-1]].nargs == "?":
+        flags.append("--")  # which ends a flag that may have a value
+    for flag in PATH_FLAGS.values():
+        if sum(word.partition("=")[0] == flag for word in flags) > 1:
+            raise UserError(f"{flag} twice: pass one, and hydra.searchpath=[FOLDER] for others")
+    found = parser.parse_args([*flags, *overrides])
+    if found.multirun and found.cfg:
+        raise UserError("-m with --cfg: a sweep has many configs; leave one of them out")
+    require_own_folders(overrides)
+    return [*flags, *overrides]
 
 
 def checked(cfg: DictConfig, rules: Callable[[Config], Config] = check) -> tuple[Config, Console]:
@@ -144,7 +180,9 @@ def checked(cfg: DictConfig, rules: Callable[[Config], Config] = check) -> tuple
     with console.phase("checking rewards and prompts"):
         require_working_parts(used)
         from rlhf_lab.experiment.build.prompt_lengths import require_fit
+        from rlhf_lab.experiment.build.vocabulary import require_known_prompts
 
+        require_known_prompts(used, console.print)
         require_fit(config)
     begun()
     return config, console

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from rlhf_lab.cli.arguments import (
     without_flag,
 )
 from rlhf_lab.cli.command import MULTIRUN, OptionsCommand, RunCommand
-from rlhf_lab.cli.exit_codes import BAD_INPUT, FAILED, complain, message, refusals
+from rlhf_lab.cli.exit_codes import BAD_INPUT, FAILED, complain, message, refusals, show_traceback
 from rlhf_lab.experiment.artifacts.products import MAKE_STAGES
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.training.engines.ranks import world_size
@@ -109,7 +108,7 @@ def evaluate_each(folders: Sequence[str], changes: Sequence[str], may_make: bool
         except Exception as error:
             failures[folder] = error
             if not isinstance(error, refusals()):
-                traceback.print_exception(error)
+                show_traceback(error)
             complain("evaluate", f"{folder}: {message(error)}")
     show(Console(quiet=all(is_quiet)), evaluated)
     if not failures:

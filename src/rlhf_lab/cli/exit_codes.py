@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from rlhf_lab.runs.disk import FULL, disk_error, disk_error_text
-from rlhf_lab.runs.foreign import ForeignFailure, ending, own_frames
+from rlhf_lab.runs.foreign import ForeignFailure, described, ending, own_frames
+from rlhf_lab.runs.output import printable
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import INTERRUPTED as INTERRUPTED
 from rlhf_lab.runs.signals import REQUEUE as REQUEUE
@@ -63,7 +64,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
             raise
         text = disk_error_text(fault) if fault else shortened(failure_text(error))
         trace = "" if fault else "".join(traceback.format_exception(error))
-        complain(command, masked("\n".join(["; ".join([text, *notes]), *own_frames(trace)])))
+        complain(command, "\n".join(["; ".join([text, *notes]), *own_frames(trace)]))
         return FAILED if notes or fault is None or fault.errno in FULL else BAD_INPUT
     except KeyboardInterrupt as interrupt:
         complain(command, f"interrupted; {str(interrupt) or 'what was written stays readable'}")
@@ -72,7 +73,9 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
 
 def failure_text(error: BaseException) -> str:
     """What failed: the name of the user's code is in the message of its failure."""
-    return str(error) if isinstance(error, ForeignFailure) else ending(error)
+    if isinstance(error, SystemExit):
+        return ending(error)
+    return str(error) if isinstance(error, ForeignFailure) else described(error)
 
 
 def shortened(text: str) -> str:
@@ -97,7 +100,21 @@ def end_rank(code: int) -> NoReturn:
 
 def complain(command: str, text: str) -> None:
     """Print a line about a command to standard error."""
-    sys.stderr.write(f"rlhf-lab {command}: {text}\n")
+    sys.stderr.write(printable(masked(f"rlhf-lab {command}: {text}\n")))
+
+
+def show_traceback(error: BaseException) -> None:
+    """Print an error that no command expects, as Python does, without secrets and what a terminal
+    would obey: messages quote what others wrote."""
+    sys.stderr.write(printable(masked("".join(traceback.format_exception(error)))))
+
+
+def mask_tracebacks() -> None:
+    """Let this process print its errors so, those of its threads too, where nothing else does."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = lambda _, error, __: show_traceback(error)
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = lambda facts: show_traceback(facts.exc_value or SystemExit())
 
 
 def message(error: BaseException) -> str:

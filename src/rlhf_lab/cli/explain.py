@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.experiment.config.plugins import activate_for
 from rlhf_lab.experiment.config.registry import group_options
-from rlhf_lab.runs.renames import present_key
+from rlhf_lab.runs.renames import present_override
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.errors import UserError
 
@@ -38,7 +38,7 @@ def explanation(name: str) -> Iterator[str]:
     """The lines about a key, a node, a group or an option. Raises UserError for anything else."""
     from rlhf_lab.experiment.config import keys
 
-    if (present := present_key(name)) != name:
+    if (present := present_override(name)) != name:
         yield f"{name} is now {present}"
         name = present
     first, dot, rest = name.partition(".")

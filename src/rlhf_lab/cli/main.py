@@ -12,7 +12,14 @@ from importlib import import_module
 
 from rlhf_lab.cli.arguments import refuse_secrets, without_flag
 from rlhf_lab.cli.command import MULTIRUN, Command, HydraCommand
-from rlhf_lab.cli.exit_codes import BAD_INPUT, FAILED, complain, end_rank, exit_code
+from rlhf_lab.cli.exit_codes import (
+    BAD_INPUT,
+    FAILED,
+    complain,
+    end_rank,
+    exit_code,
+    mask_tracebacks,
+)
 from rlhf_lab.cli.parent import Report, in_child, start_again
 from rlhf_lab.experiment.config.plugins import activate_for
 from rlhf_lab.runs.foreign import see_working_folder
@@ -112,6 +119,7 @@ def main() -> int:
 def command_line(report: Report | None = None) -> int:
     """Run the command of sys.argv in this process. Returns its exit code, which is reported first:
     what happens after it is no part of the command."""
+    mask_tracebacks()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"]:

@@ -15,9 +15,12 @@ from typing import Any
 
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.folder import ROLLOUTS, manifest_path
+from rlhf_lab.runs.manifest import read_manifest
+from rlhf_lab.runs.output import printable
 from rlhf_lab.runs.rollouts import read_rollouts
 from rlhf_lab.runs.schema import RolloutSample
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.verification import changes_of
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import OFFLINE, POLICY, lag_in_rounds
 
@@ -83,9 +86,11 @@ def sample_lines(
     run: Path, choice: SampleChoice, width: int, has_tokens: bool = False
 ) -> Iterator[str]:
     """Samples of a run as lines of at most `width` characters, with has_tokens as tables of their
-    tokens. Raises UserError if there are none."""
-    manifest_path(run)
+    tokens; first a line if the file is not what the run wrote. Raises UserError if there are
+    none."""
+    manifest = read_manifest(manifest_path(run))
     samples = read_rollouts(run)
+    yield from changes_of(run, ROLLOUTS, manifest)
     if not samples:
         raise UserError(
             f"{run} has no {ROLLOUTS}: a run keeps samples from its first round on, unless "
@@ -129,14 +134,6 @@ def numbers_of(sample: RolloutSample) -> str:
         f"round {sample.round}, {sample.uid}, sample {sample.sample}: reward {sample.reward:.4g}, "
         f"credit {sample.credit:.4g}{kept}, version {sample.version}, lag {sample.lag_rounds} "
         f"rounds ({sample.lag_updates} updates), {sample.tokens} tokens, {end}"
-    )
-
-
-def printable(text: str) -> str:
-    """The text with control characters escaped: a model can write those that a terminal obeys."""
-    return "".join(
-        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode()
-        for one in text
     )
 
 

@@ -13,7 +13,7 @@ from rich.live import Live
 
 from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.folder import MANIFEST
-from rlhf_lab.runs.live.display import plain_screen
+from rlhf_lab.runs.live.display import PlainScreen
 from rlhf_lab.runs.live.lines import Pace, bars_for, print_timed, run_line
 from rlhf_lab.runs.live.panels import render
 from rlhf_lab.runs.live.state import RunFollower
@@ -130,7 +130,7 @@ def show(options: argparse.Namespace, console: Console) -> int:
 
         serve(source, options.port or 0, console)
         return 0
-    screen = plain_screen()
+    screen = PlainScreen()
     if options.once:
         screen.print(source.screen(screen, ALL_LINES))
     else:

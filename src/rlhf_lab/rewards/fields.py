@@ -11,7 +11,7 @@ AUTO = "auto"
 
 def label() -> int:
     about = "Number of the label whose logit is the reward; -1 takes the only label."
-    return limits.count(-1, least=0, also={-1: "for the only one"}, about=about)
+    return limits.count(-1, min=0, also={-1: "for the only one"}, about=about)
 
 
 def tokenizer() -> str:
@@ -84,7 +84,7 @@ def workers() -> int:
         "Processes that score a chunk's samples at the same time; 0 takes one for a function, and "
         "8 once it is seen to wait, and none for a task's rule without a time limit."
     )
-    return limits.count(0, least=0, most=1024, also={0: "for auto"}, about=about)
+    return limits.count(0, min=0, max=1024, also={0: "for auto"}, about=about)
 
 
 def on_error() -> OnError:

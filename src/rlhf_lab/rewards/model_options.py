@@ -112,8 +112,8 @@ class EnsembleReward(LearnedReward):
     )
     members: int = limits.count(
         4,
-        least=0,
-        most=1000,
+        min=0,
+        max=1000,
         about=(
             "Proxies that the pipeline trains, each with a head and an order of pairs of its own; "
             "not used with paths."

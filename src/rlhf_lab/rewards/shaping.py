@@ -67,7 +67,7 @@ class ShapingOptions(limits.OptionGroup, key="shaping"):
     )
     overlong_buffer: int = limits.tokens(
         0,
-        least=0,
+        min=0,
         about=(
             "Tokens below the response limit over which a penalty rises from 0 to "
             "overlong_penalty; 0 is none."

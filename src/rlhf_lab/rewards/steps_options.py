@@ -76,7 +76,7 @@ class StepsReward(RewardOptions):
     tokenizer: str = fields.tokenizer()
     separator: str = limits.option("\\n", about="Text that ends a step; \\n is the end of a line.")
     max_steps: int = limits.count(
-        32, most=10**6, about="Most steps of a response; what follows belongs to the last step."
+        32, max=10**6, about="Most steps of a response; what follows belongs to the last step."
     )
     refine: Refine = limits.option(
         Refine.clip_delta,

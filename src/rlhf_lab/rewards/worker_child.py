@@ -22,6 +22,7 @@ from typing import Any
 
 from rlhf_lab.runs.child import ignore_group_signals
 from rlhf_lab.runs.foreign import described, ending, shown
+from rlhf_lab.runs.output import protect_output
 from rlhf_lab.runs.processes import die_with
 from rlhf_lab.types.samples import Example
 
@@ -140,6 +141,7 @@ def serve(descriptor: int, parent: int) -> None:
     ignore_group_signals()
     die_with(parent)
     faulthandler.enable()
+    protect_output()
     connection = Connection(descriptor)
     with contextlib.suppress(EOFError, OSError):
         scoring = loaded(connection)

@@ -103,7 +103,9 @@ class Workers:
         return self._ready
 
     def _start(self) -> Worker:
-        words = [sys.executable, "-u", "-c", PROGRAM, json.dumps(sys.path), PIPE, str(os.getpid())]
+        # -P: a file of the working folder, such as queue.py, must not hide one of Python's.
+        python = [sys.executable, "-P", "-u", "-c", PROGRAM]
+        words = [*python, json.dumps(sys.path), PIPE, str(os.getpid())]
         child = starter().submit(Child, words).result()
         worker = Worker(child, time.monotonic() + START_SECONDS)
         self._workers.append(worker)

@@ -175,8 +175,8 @@ class OrderOfPrompts:
 class ChunkQueue:
     """Submits what the budget admits and hands out what is due; see `RoundQueue`.
 
-    recorded: the schedule to repeat, by chunk number (replay mode). chunk_order: the order in which
-    rounds take chunks, where it is not that of the prompts.
+    recorded: the schedule to repeat, by chunk number (mode=recorded). chunk_order: the order in
+    which rounds take chunks, where it is not that of the prompts.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ class Executor(Protocol):
 
 
 class InlineExecutor:
-    """Generates when a chunk is submitted, in the trainer's time: sync, lagged and replay modes."""
+    """Generates when a chunk is submitted, in the trainer's time, as in mode=recorded."""
 
     failure: BaseException | None = None
     restarts = 0

@@ -68,8 +68,8 @@ class Mode(limits.OptionGroup, key="mode"):
     name: str = limits.name("sync")
     max_staleness: int = limits.count(
         0,
-        least=0,
-        most=1024,
+        min=0,
+        max=1024,
         why="rounds; 0 is synchronous",
         about="S: rounds that samples may be older than the policy that trains on them.",
         source="arXiv:2410.18252",
@@ -81,10 +81,8 @@ class Mode(limits.OptionGroup, key="mode"):
             "processes beside it, or in its own time on the clock of a virtual cluster (virtual)."
         ),
     )
-    num_generators: int = limits.count(
-        1, most=1024, about="Generators that run beside the trainer."
-    )
-    prefetch: int = limits.count(2, most=10**6, about="Chunks given to each generator in advance.")
+    num_generators: int = limits.count(1, max=1024, about="Generators that run beside the trainer.")
+    prefetch: int = limits.count(2, max=10**6, about="Chunks given to each generator in advance.")
     weights: WeightPolicy = limits.option(
         WeightPolicy.admission,
         about=(
@@ -109,7 +107,7 @@ class Mode(limits.OptionGroup, key="mode"):
     )
     extra_rounds: int = limits.count(
         1,
-        most=10**6,
+        max=10**6,
         about="Rounds that generators run beyond max_staleness, with when_stale=drop.",
     )
     schedule: str = limits.option(
@@ -126,8 +124,8 @@ class Mode(limits.OptionGroup, key="mode"):
     )
     segment_turns: int = limits.count(
         0,
-        least=0,
-        most=1024,
+        min=0,
+        max=1024,
         about=(
             "Turns after which the next version continues an unfinished episode (partial rollouts "
             "of tasks with an environment); 0 is whole episodes."
@@ -135,8 +133,8 @@ class Mode(limits.OptionGroup, key="mode"):
     )
     over_provision: float = limits.number(
         1.0,
-        least=1,
-        most=2,
+        min=1,
+        max=2,
         about=(
             "Groups in flight for each that a round needs, with segments: the round ends once "
             "enough are complete, and the next version continues the others. 1 is none."
@@ -158,7 +156,7 @@ class Mode(limits.OptionGroup, key="mode"):
         ),
     )
     max_restarts: int = limits.count(
-        3, least=0, most=10**6, about="Restarts of one generator within a run."
+        3, min=0, max=10**6, about="Restarts of one generator within a run."
     )
 
     def __post_init__(self) -> None:
@@ -219,7 +217,7 @@ class Mode(limits.OptionGroup, key="mode"):
         if self.schedule and not self.is_replay:
             raise UserError(
                 f"mode.schedule={self.schedule} with mode.weights={self.weights.value}: only a "
-                "replay follows a schedule; pass mode=replay"
+                "replay follows a schedule; pass mode=recorded"
             )
         if self.lag_probabilities and self.weights is not WeightPolicy.admission:
             raise UserError(

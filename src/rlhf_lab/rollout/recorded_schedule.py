@@ -1,4 +1,4 @@
-"""The recorded schedule of a run, which mode=replay repeats."""
+"""The recorded schedule of a run, which mode=recorded repeats."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def own_frames(text: str) -> list[str]:
             is_own = not file.startswith(("<", *NOT_OWN)) and "site-packages" not in file
         elif not line.startswith("    "):
             is_own = False  # the error itself, or the next traceback
-        if is_own:
+        if is_own and line.strip(" ^~"):
             own.append(line)
     return own
 

@@ -17,6 +17,8 @@ VIRTUAL = "virtual s"
 NATS_TOKEN, NATS_SEQUENCE, SCORE = "nats a token", "nats a sequence", "score"
 # Share of the tokens above which a correction leaves most of a round out.
 ZEROED, MOSTLY = "correction/zeroed", 0.5
+# Rounds without anything to train on after which a run, and a table of it, reports so.
+TIED, FIRST_ROUNDS = "reward/groups_tied", 3
 
 
 class Metric(NamedTuple):
@@ -40,7 +42,7 @@ ROUND = tuple(
         ("reward/task/*", SCORE, "Mean reward of each task of a mixture (task=mixture)."),
         ("reward/std", SCORE, "Standard deviation over samples."),
         ("reward/best", SCORE, "Mean over groups of each group's best sample."),
-        ("reward/groups_tied", SHARE, "Groups whose samples have one and the same reward."),
+        (TIED, SHARE, "Groups whose samples have one and the same reward."),
         ("sample/length", TOKENS, "Mean length of responses."),
         ("sample/eos_rate", SHARE, "Responses that end with the end token."),
         ("sample/empty_rate", SHARE, "Responses without text."),

@@ -2,7 +2,8 @@
 
 A terminal is closed, the reader of a pipe ends, a disk fills up, or a descriptor was never open.
 Such a stream becomes silent, also for what other code writes to its descriptor. A command whose
-output is its product looks at `lost`. The standard library only: children of rewards import this.
+output is its product looks at `lost`. What is printed of texts that others wrote has no character
+that a terminal obeys (`printable`). The standard library only: children of rewards import this.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import io
 import os
 import select
 import sys
+import unicodedata
 from typing import TextIO
 
 CLOSED = "closed from the start"
@@ -85,4 +87,17 @@ def courteous(descriptor: int, like: TextIO | None) -> io.TextIOWrapper:
         encoding=like.encoding if like else "utf-8",
         errors=like.errors if like else "backslashreplace",
         line_buffering=True,
+    )
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped, which a terminal would obey. Lines and blanks of
+    all scripts stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one
+        if one.isprintable() or one == "\n" or unicodedata.category(one) == "Zs"
+        else one.encode("unicode_escape").decode()
+        for one in text
     )

@@ -28,6 +28,8 @@ KEYS = {
 GROUPS = {"budget@run": "run", "budget": "run"}
 SERVER = {"vllm_server": "vllm"}
 VALUES: dict[str, dict[str, str]] = {
+    "mode": {"replay": "recorded"},
+    "mode.name": {"replay": "recorded"},
     "mode.weights": {"newest": "latest", "newest_in_sequence": "latest_per_token"},
     "engine.stage": {"0": "2", "1": "2"},
     "generator": SERVER,

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 IN_ADDRESS = re.compile(r"://[^/\s@]*@")
 # Keys that are recognised by their form: Hugging Face, OpenAI and its like, GitHub, AWS.
 BY_FORM = re.compile(
-    r"\b(hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[opsu]_[A-Za-z0-9]{16,}|AKIA[A-Z0-9]{12,})"
+    r"\b(hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[opsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|"
+    r"glpat-[\w-]{16,}|AKIA[A-Z0-9]{12,})"
 )
 # Variables that hold a secret, by their last word.
-SECRET_VARIABLE = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD)$")
+SECRET_VARIABLE = re.compile(
+    r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PAT|CREDENTIALS?)(_?\d+)?$"
+)
 # Shorter values are words that occur by themselves.
 LEAST_CHARACTERS = 12
 MASK = "***"
@@ -41,6 +44,8 @@ def known(environment: Mapping[str, str]) -> dict[str, str]:
     found = {
         name: value
         for name, value in environment.items()
-        if SECRET_VARIABLE.search(name.upper()) and len(value) >= LEAST_CHARACTERS
+        if SECRET_VARIABLE.search(name.upper())
+        and len(value) >= LEAST_CHARACTERS
+        and not os.path.exists(value)  # the path of a file with credentials is none
     }
     return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))

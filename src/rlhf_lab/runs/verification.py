@@ -24,8 +24,9 @@ TRAINER = tuple(
     f"seconds/{phase}"
     for phase in ("take", "reference", "update", "probe", "sync", "track", "save", "checkpoint")
 )
-# Parts of the wall-clock of a trainer that generates by itself.
+# What `other` is the rest of, where the trainer generates by itself and where it waits.
 ALONE = ("seconds/train", "seconds/generate", "seconds/score", "seconds/other")
+WAITING = ("seconds/train", "seconds/wait", "seconds/other")
 SLACK = 1e-6
 
 
@@ -36,12 +37,15 @@ def changed_files(folder: Path, manifest: Mapping[str, Any], with_large: bool = 
         found.append(f"{folder / MANIFEST}: a value was changed after the run wrote it")
     for name in manifest.get("records", {}):
         if with_large or not name.startswith(LARGE):
-            found += changes_of(folder / name, manifest["records"][name])
+            found += changes_of(folder, name, manifest)
     return found
 
 
-def changes_of(path: Path, wrote: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a file, in a line, if it is not what the run wrote. wrote: its record."""
+def changes_of(folder: Path, name: str, manifest: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a file of a run, in a line, if it is not what the run wrote."""
+    path, wrote = folder / name, manifest.get("records", {}).get(name)
+    if wrote is None:
+        return []
     try:
         there = extent_of(path)
     except OSError as error:
@@ -59,11 +63,9 @@ def changes_of(path: Path, wrote: Mapping[str, Any]) -> list[str]:
 
 
 def require_recorded(run: Path, path: Path) -> None:
-    """Raise Unreadable if a file of weights is not the one that its run recorded."""
-    records = read_manifest(run / MANIFEST).get("records", {})
-    wrote = records.get(str(path.relative_to(run)))
-    if wrote is not None and changes_of(path, wrote):
-        raise Unreadable(path, "it is not the file that the run wrote")
+    """Raise Unreadable if a file is not the one that its run recorded."""
+    if changes_of(run, str(path.relative_to(run)), read_manifest(run / MANIFEST)):
+        raise Unreadable(path, "it is not the file that the run wrote: restore it from a copy")
 
 
 def contradictions(rows: Sequence[Mapping[str, Any]], path: Path) -> list[str]:
@@ -90,10 +92,8 @@ def outside_bounds(row: Mapping[str, Any]) -> Iterator[str]:
 
 def overlong_phases(row: Mapping[str, Any]) -> Iterator[str]:
     """Phases that together take longer than the wall-clock, so that one is counted twice."""
-    parts = [TRAINER]
-    if row.get("seconds/take") and not row.get("seconds/wait"):
-        parts.append(ALONE)
-    for names in parts:
+    is_alone = row.get("seconds/take") and not row.get("seconds/wait")
+    for names in (TRAINER, ALONE if is_alone else WAITING):
         if not all(isinstance(row.get(one), int | float) for one in (*names, "seconds/wall")):
             continue
         total, wall = sum(row[name] for name in names), row["seconds/wall"]

@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 from rlhf_lab.experiment.config.registry import group_options
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.options import SweeperOptions
+from rlhf_lab.sweeps.override_text import plain_override
 from rlhf_lab.types.errors import UserError
 
 SEED = "seed"
@@ -60,7 +61,7 @@ def grid_of(params: Mapping[str, str], texts: Sequence[str], parser: OverridesPa
     Raises UserError for a key without values, and for a value that occurs twice.
     """
     last: dict[str, Override] = {}
-    own = [f"{key}={value}" for key, value in params.items()]
+    own = [plain_override(f"{key}={value}") for key, value in params.items()]
     for override in parser.parse_overrides([*own, *texts]):
         last[override.get_key_element()] = override
     fixed: list[str] = []

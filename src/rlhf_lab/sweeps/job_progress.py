@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from rlhf_lab.runs.folder import MANIFEST
-from rlhf_lab.runs.live.display import plain_screen, repeating
+from rlhf_lab.runs.live.display import PlainScreen, repeating
 from rlhf_lab.runs.live.lines import (
     Pace,
     count_text,
@@ -240,7 +240,7 @@ def live_table(jobs: Jobs, is_quiet: bool) -> Iterator[None]:
         yield
         return
     progress = JobProgress(jobs, time.monotonic)
-    screen = plain_screen()
+    screen = PlainScreen()
     live = Live(console=screen, auto_refresh=False) if sys.stdout.isatty() else None
 
     def show() -> None:

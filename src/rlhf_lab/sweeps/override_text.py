@@ -11,6 +11,10 @@ PRIMARY = "config"
 SEARCHPATH = "hydra.searchpath in command-line"
 # Texts that YAML parses as another type.
 NOT_TEXT = ("null", "true", "false", "nan", "inf", "infinity")
+# A value, in quotes or not, that has no structure and no interpolation.
+SIMPLE = re.compile(r"""(['"]?)([^'"=\[\]{}()\\$]*)\1""")
+WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+HOME = "~/"
 
 
 def quoted(value: object) -> str:
@@ -28,6 +32,25 @@ def quoted(value: object) -> str:
         r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), plain
     )
     return f"'{escaped}'"
+
+
+def plain_override(text: str) -> str:
+    """An override without quotes that change nothing, and with the home folder for `~/`: of equal
+    values the texts are equal, by which sweeps name their conditions."""
+    key, sign, value = text.partition("=")
+    found = [SIMPLE.fullmatch(one) for one in value.split(",")]
+    if not sign or text.startswith("-") or not all(found):
+        return text
+    return f"{key}={','.join(plain_value(key, *one.groups()) for one in found if one)}"
+
+
+def plain_value(key: str, quote: str, value: str) -> str:
+    """One value of a key, which stands in these quotes."""
+    if value.startswith(HOME):
+        return quoted(os.path.expanduser(value))
+    # Below an option, as in reward.arguments.KEY, a whole number in quotes is a text.
+    is_number = key.count(".") < 2 and WHOLE.fullmatch(value)
+    return value if is_number or quoted(value) == value else f"{quote}{value}{quote}"
 
 
 def primary_config(hydra_config: Any) -> list[str]:

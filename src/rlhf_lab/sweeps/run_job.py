@@ -31,7 +31,6 @@ from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.child import end_process, exit_text, when_ended
 from rlhf_lab.runs.locks import try_lock
 from rlhf_lab.runs.manifest import error_of
-from rlhf_lab.runs.output import protect_output
 from rlhf_lab.runs.processes import birth
 from rlhf_lab.runs.provenance import code_version
 from rlhf_lab.runs.signals import INTERRUPTS, SIGNALS, Interrupts, begun, heeded
@@ -79,7 +78,6 @@ def live_as_child(words: tuple[str, ...], log: str, script: str, threads: int) -
     if script:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         os.execvpe("bash", ["bash", "-c", script], {**os.environ, "PATH": path})
-    protect_output()
     parent = parent_process()
     assert parent is not None, "a child has a parent"
     # It saves its state and ends.

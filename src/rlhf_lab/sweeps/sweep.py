@@ -148,7 +148,7 @@ def sweep(
 
 def folder_of(context: SweepContext, grid: Grid) -> Path:
     """The sweep's folder, named after its file, or after the hash of its overrides."""
-    configured = Path(str(context.config.hydra.sweep.dir))
+    configured = Path(str(context.config.hydra.sweep.dir)).expanduser()
     if UNNAMED not in configured.parts:
         return configured
     name = str(context.config.hydra.job.config_name)
@@ -157,7 +157,7 @@ def folder_of(context: SweepContext, grid: Grid) -> Path:
         # More seeds are the same question.
         question = {"command": context.command, "fixed": fixed, "swept": grid.conditions}
         name = f"sweep-{hash_of(question)[:8]}"
-    return Path(str(context.config.output.root)) / name
+    return Path(str(context.config.output.root)).expanduser() / name
 
 
 def set_folder(context: SweepContext, folder: Path) -> None:

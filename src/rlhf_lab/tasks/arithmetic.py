@@ -31,8 +31,8 @@ class Arithmetic(GeneratedTask):
     operations: str = limits.option(
         "+-", about="Operators that the terms of a prompt are joined by, drawn from +, - and *."
     )
-    digits: int = limits.count(1, most=50, about="Most digits of a number in a prompt.")
-    terms: int = limits.count(2, least=2, most=50, about="Numbers in a prompt.")
+    digits: int = limits.count(1, max=50, about="Most digits of a number in a prompt.")
+    terms: int = limits.count(2, min=2, max=50, about="Numbers in a prompt.")
     reference_accuracy: float = limits.share(
         0.7,
         about=(

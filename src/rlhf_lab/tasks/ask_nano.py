@@ -138,11 +138,11 @@ class AskNano(TldrNano):
     progress_weight: float = fields.progress_weight()
     max_turns: int = fields.turns(6, last="summary")
     max_turn_tokens: int = fields.turn_tokens(
-        MAX_RESPONSE, least=MAX_RESPONSE, why="summaries have up to as many as the least"
+        MAX_RESPONSE, min=MAX_RESPONSE, why="summaries have up to as many as the least"
     )
     max_observation_tokens: int = limits.tokens(
         10,
-        least=MAX_OBSERVATION,
+        min=MAX_OBSERVATION,
         why="answers have up to as many as the least",
         about="Longest answer to a question in tokens.",
     )

@@ -116,12 +116,12 @@ class DataOptions(limits.OptionGroup, key="data"):
     """What `rlhf-lab data` looks at."""
 
     ngram: int = limits.count(
-        13, least=2, most=10**6, about="Words in a row that make two prompts overlap."
+        13, min=2, max=10**6, about="Words in a row that make two prompts overlap."
     )
     common: int = limits.count(
         10, about="N-grams in more train rows than this are common phrases and count for nothing."
     )
-    limit: int = limits.count(0, least=0, about="Rows of each split that are examined; 0 is all.")
+    limit: int = limits.count(0, min=0, about="Rows of each split that are examined; 0 is all.")
     tokens: bool = limits.option(
         True,
         about=(
@@ -130,7 +130,7 @@ class DataOptions(limits.OptionGroup, key="data"):
         ),
     )
     examples: int = limits.count(
-        3, least=0, about="Prompts shown as the model reads them, and examples of each finding."
+        3, min=0, about="Prompts shown as the model reads them, and examples of each finding."
     )
     out: str = limits.option(
         "",
@@ -140,11 +140,11 @@ class DataOptions(limits.OptionGroup, key="data"):
         ),
     )
     start: int = limits.count(
-        0, least=0, about="Position in the run's order of the first prompt that show prints."
+        0, min=0, about="Position in the run's order of the first prompt that show prints."
     )
     show: int = limits.count(
         0,
-        least=0,
+        min=0,
         about="Print so many prompts in a run's order instead of the report; 0 prints the report.",
     )
 

@@ -13,8 +13,8 @@ def world_seed() -> int:
     return limits.seed(0, about="Seed of the generated rows; the run's seed does not change them.")
 
 
-def size(default: int, split: str, most: int = limits.MOST) -> int:
-    return limits.count(default, most=most, about=f"Rows of the {split} split.")
+def size(default: int, split: str, max: int = limits.MOST) -> int:
+    return limits.count(default, max=max, about=f"Rows of the {split} split.")
 
 
 def held_out(default: int) -> int:
@@ -66,7 +66,7 @@ def progress_weight() -> float:
 
 
 def turn_tokens(default: int, **bounds: Any) -> int:
-    """The limit of one action. bounds: `least` and `why`."""
+    """The limit of one action. bounds: `min` and `why`."""
     about = "Longest action of one turn in tokens, its end token included."
     return limits.tokens(default, about=about, **bounds)
 

@@ -195,7 +195,7 @@ class Gsm8kTool(Gsm8k):
     max_turn_tokens: int = fields.turn_tokens(256)
     max_observation_tokens: int = limits.tokens(
         2 * MAX_DIGITS,
-        least=MAX_DIGITS,
+        min=MAX_DIGITS,
         why="results have up to as many characters as the least",
         about=(
             "Longest answer of the calculator in tokens, with those that a chat template puts "

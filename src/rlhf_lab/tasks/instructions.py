@@ -48,12 +48,12 @@ class Instructions(GeneratedTask):
     )
     min_constraints: int = limits.count(
         1,
-        most=MOST_CONSTRAINTS,
+        max=MOST_CONSTRAINTS,
         about="Least constraints of a prompt; their number is drawn for each prompt.",
     )
     max_constraints: int = limits.count(
         3,
-        most=MOST_CONSTRAINTS,
+        max=MOST_CONSTRAINTS,
         about="Most constraints of a prompt; their number is drawn for each prompt.",
     )
     score: Score = fields.score_field()

@@ -31,7 +31,7 @@ class Mixture(Task):
         dict,
         about="Weights of tasks, by their names; shares of prompts are proportional to them.",
         above=0,
-        most=limits.LARGEST_SCORE,
+        max=limits.LARGEST_SCORE,
     )
     long_references: LongReferences = fields.long_references()
     train_size: int = fields.size(65536, "train")

@@ -52,9 +52,9 @@ class ReasoningGym(GeneratedTask):
             "is empty, the whole response is the answer."
         ),
     )
-    train_size: int = fields.size(4096, "train", most=MOST_ROWS)
-    validation_size: int = fields.size(256, "validation", most=MOST_ROWS)
-    test_size: int = fields.size(256, "test", most=MOST_ROWS)
+    train_size: int = fields.size(4096, "train", max=MOST_ROWS)
+    validation_size: int = fields.size(256, "validation", max=MOST_ROWS)
+    test_size: int = fields.size(256, "test", max=MOST_ROWS)
     max_prompt_tokens: int = fields.prompt_tokens(512)
     max_response_tokens: int = fields.response_tokens(128)
     is_verifiable: ClassVar[bool] = True

@@ -68,9 +68,9 @@ class TextGames(GeneratedTask):
             "or the environment cannot take it."
         ),
     )
-    train_size: int = fields.size(4096, "train", most=MOST_ROWS)
-    validation_size: int = fields.size(256, "validation", most=MOST_ROWS)
-    test_size: int = fields.size(256, "test", most=MOST_ROWS)
+    train_size: int = fields.size(4096, "train", max=MOST_ROWS)
+    validation_size: int = fields.size(256, "validation", max=MOST_ROWS)
+    test_size: int = fields.size(256, "test", max=MOST_ROWS)
     max_prompt_tokens: int = fields.prompt_tokens(512)
     max_response_tokens: int = fields.episode_tokens(192)
     max_turns: int = limits.count(12, about="Turns of an episode.")

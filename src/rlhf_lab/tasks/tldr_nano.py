@@ -274,14 +274,14 @@ class TldrNano(GeneratedTask):
     )
     num_distractors: int = limits.count(
         2,
-        least=0,
-        most=1000,
+        min=0,
+        max=1000,
         about="Sentences about other people in a post, as far as they fit into 64 words.",
     )
     max_prompt_tokens: int = limits.count(
         MAX_PROMPT,
-        least=MAX_PROMPT,
-        most=limits.MOST_TOKENS,
+        min=MAX_PROMPT,
+        max=limits.MOST_TOKENS,
         why="posts have up to as many as the least",
         about="Longest prompt in tokens.",
     )

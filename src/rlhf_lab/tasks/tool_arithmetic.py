@@ -50,8 +50,8 @@ class ToolArithmetic(Arithmetic):
     operations: str = limits.option(
         "+*", about="Operators that the terms of a prompt are joined by, drawn from +, - and *."
     )
-    digits: int = limits.count(2, most=MOST_DIGITS, about="Most digits of a number in a prompt.")
-    terms: int = limits.count(3, least=2, most=MOST_TERMS, about="Numbers in a prompt.")
+    digits: int = limits.count(2, max=MOST_DIGITS, about="Most digits of a number in a prompt.")
+    terms: int = limits.count(3, min=2, max=MOST_TERMS, about="Numbers in a prompt.")
     tool_rate: float = limits.share(
         0.5,
         about=(
@@ -64,7 +64,7 @@ class ToolArithmetic(Arithmetic):
     max_turn_tokens: int = fields.turn_tokens(12)
     max_observation_tokens: int = limits.count(
         12,
-        most=MOST_DISPLAYED,
+        max=MOST_DISPLAYED,
         about=(
             "Longest answer of the calculator, its mark included; results that are longer are "
             "errors."

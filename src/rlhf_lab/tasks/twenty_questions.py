@@ -143,12 +143,12 @@ class TwentyQuestions(GeneratedTask):
 
     name: str = limits.name("twenty_questions")
     max_items: int = limits.count(
-        20, least=FEWEST, most=len(ITEMS), about="Most items of a prompt; the fewest are 2."
+        20, min=FEWEST, max=len(ITEMS), about="Most items of a prompt; the fewest are 2."
     )
     tail: float = limits.number(
         1.0,
         above=0,
-        most=100,
+        max=100,
         about=(
             "How fast the share of prompts with m items or more falls: as m to the power of "
             "-tail, up to task.max_items; the lower, the more prompts have many."
@@ -168,7 +168,7 @@ class TwentyQuestions(GeneratedTask):
     progress_weight: float = fields.progress_weight()
     max_turns: int = fields.turns(20)
     max_turn_tokens: int = fields.turn_tokens(
-        QUESTION_TOKENS, least=QUESTION_TOKENS, why="questions have as many as the least"
+        QUESTION_TOKENS, min=QUESTION_TOKENS, why="questions have as many as the least"
     )
     max_observation_tokens: int = limits.count(1, about="Longest reply in tokens.")
     max_prompt_tokens: int = fields.prompt_tokens(24)

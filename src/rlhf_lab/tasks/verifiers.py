@@ -40,9 +40,9 @@ class Verifiers(TextGames):
             "the taskset are in `taskset`."
         ),
     )
-    train_size: int = fields.size(1024, "train", most=MOST_ROWS)
-    validation_size: int = fields.size(128, "validation", most=MOST_ROWS)
-    test_size: int = fields.size(128, "test", most=MOST_ROWS)
+    train_size: int = fields.size(1024, "train", max=MOST_ROWS)
+    validation_size: int = fields.size(128, "validation", max=MOST_ROWS)
+    test_size: int = fields.size(128, "test", max=MOST_ROWS)
 
     def require_usable(self, key: str) -> None:
         require_package("verifiers", "verifiers", f"{key}={self.name}")

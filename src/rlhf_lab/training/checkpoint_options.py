@@ -15,24 +15,24 @@ class CheckpointOptions(limits.OptionGroup, key="checkpoint"):
 
     name: str = limits.name("minutes")
     rounds: int = limits.count(
-        0, least=0, about="Rounds between checkpoints; 0 does not count rounds."
+        0, min=0, about="Rounds between checkpoints; 0 does not count rounds."
     )
     minutes: float = limits.number(
-        10.0, least=0, most=1e7, about="Minutes between checkpoints; 0 does not count minutes."
+        10.0, min=0, max=1e7, about="Minutes between checkpoints; 0 does not count minutes."
     )
     keep: int = limits.count(
-        2, most=10**6, about="Checkpoints that stay on disk, in addition to those of keep_every."
+        2, max=10**6, about="Checkpoints that stay on disk, in addition to those of keep_every."
     )
     keep_every: int = limits.count(
         0,
-        least=0,
+        min=0,
         about=(
             "Rounds between checkpoints that are never deleted, for `rlhf-lab fork`; 0 keeps none."
         ),
     )
     pause_round: int = limits.count(
         0,
-        least=0,
+        min=0,
         about=(
             "Rounds after which the run saves a checkpoint and ends for now; 0 is none. Resumed "
             "without it, the run ends with the bits of one that never paused."

@@ -62,7 +62,8 @@ class Ledger:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._counts: Counter[str] = Counter()
         self._events: list[Event] = []
-        self._in_caller_before = 0.0
+        # Of earlier processes, which may have had another mode.
+        self._in_caller_before = self._wait_before = self._take_before = 0.0
         self.lost = 0.0
         self._started = clock()
 
@@ -129,16 +130,18 @@ class Ledger:
     def state(self, seconds_in_caller: float) -> dict[str, Any]:
         """The sums for `restore`. seconds_in_caller: as for `totals`."""
         spent = {"seconds": dict(self._seconds), "counts": dict(self._counts)}
-        in_caller = self._in_caller_before + seconds_in_caller
-        return spent | {"in_caller": in_caller, "wall": self.wall, "lost": self.lost}
+        within = {"in_caller": self._in_caller_before + seconds_in_caller, "wait": self._wait}
+        return spent | within | {"wall": self.wall, "lost": self.lost}
 
     def restore(self, state: Mapping[str, Any], wall: float) -> None:
         """Continue from saved sums. wall: seconds that had passed when the run was interrupted; the
         time between the saved state and then is counted as seconds/lost."""
         self._seconds = defaultdict(float, state["seconds"])
         self._counts = Counter(state["counts"])
-        # Earlier versions saved no sum: that of the rounds which were taken is nearest to it.
-        alone = 0.0 if self._num_background else self._seconds["generate"] + self._seconds["score"]
+        self._take_before = take = self._seconds["take"]
+        # Earlier versions saved neither: `take` is little more than one of them.
+        waited, alone = (take, 0.0) if self._num_background else (0.0, take)
+        self._wait_before = state.get("wait", waited)
         self._in_caller_before = state.get("in_caller", alone)
         self.lost = state["lost"] + max(0.0, wall - state["wall"])
         self._started = self._clock() - max(wall, state["wall"])
@@ -147,6 +150,12 @@ class Ledger:
     def wall(self) -> float:
         """Seconds since the start."""
         return self._clock() - self._started
+
+    @property
+    def _wait(self) -> float:
+        """The trainer's wait for generators beside it."""
+        own = self._seconds["take"] - self._take_before if self._num_background else 0.0
+        return self._wait_before + own
 
     def flops(self) -> int:
         """Estimated floating-point operations of generation, scoring, reading and training."""
@@ -175,7 +184,7 @@ class Ledger:
         }
         seconds["seconds/train"] = train
         idle = self._num_background * wall - spent["generate"] - spent["score"]
-        wait = spent["take"] if self._num_background else 0.0
+        wait = self._wait
         seconds["seconds/wait"] = wait
         seconds["seconds/generator_wait"] = max(0.0, idle) if self._num_background else 0.0
         in_caller = self._in_caller_before + seconds_in_caller

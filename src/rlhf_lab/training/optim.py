@@ -29,7 +29,7 @@ def largest_norm(source: str = "") -> float:
     return limits.number(
         1.0,
         above=0,
-        most=1e9,
+        max=1e9,
         also={0: "for no clipping"},
         about="Norm to which larger gradients are scaled down; 0 leaves them as they are.",
         source=source,
@@ -41,19 +41,19 @@ class Optim(limits.OptionGroup, key="optim"):
     """AdamW, with the defaults of arXiv:2410.18252 for Pythia on TL;DR."""
 
     lr: float = limits.number(3e-6, above=0, below=1, about="Largest learning rate.")
-    beta1: float = limits.number(0.9, least=0, below=1, about="AdamW's decay of the mean gradient.")
+    beta1: float = limits.number(0.9, min=0, below=1, about="AdamW's decay of the mean gradient.")
     beta2: float = limits.number(
-        0.999, least=0, below=1, about="AdamW's decay of the mean squared gradient."
+        0.999, min=0, below=1, about="AdamW's decay of the mean squared gradient."
     )
     eps: float = limits.number(
-        1e-8, least=1e-30, most=1, about="AdamW's term against division by zero."
+        1e-8, min=1e-30, max=1, about="AdamW's term against division by zero."
     )
     weight_decay: float = limits.number(
-        0.0, least=0, most=1000, about="AdamW's decoupled weight decay."
+        0.0, min=0, max=1000, about="AdamW's decoupled weight decay."
     )
     max_grad_norm: float = largest_norm("0: published code of arXiv:2410.18252 on TL;DR")
     warmup_updates: int = limits.count(
-        0, least=0, about="Updates over which the learning rate rises from 0 to lr."
+        0, min=0, about="Updates over which the learning rate rises from 0 to lr."
     )
     schedule: Schedule = limits.option(
         Schedule.linear, about="How the learning rate falls to 0 over the run, if it does."
@@ -78,8 +78,8 @@ class Optim(limits.OptionGroup, key="optim"):
     )
     max_gradient_cosine: float = limits.number(
         1.0,
-        least=0,
-        most=1,
+        min=0,
+        max=1,
         about=(
             "Largest cosine of the gradients of consecutive updates: of a gradient above it, the "
             "part along the last one is made smaller. 1: none; below, with optim.gradient_cosine."

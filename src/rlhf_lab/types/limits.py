@@ -33,8 +33,8 @@ LONGEST_SECONDS = 1e7
 # What fits the 64 bits that torch, JSON readers and Parquet give a whole number.
 LARGEST_SEED = 2**63 - 1
 # Bounds of `within`.
-SCORES: Metadata = {"least": -LARGEST_SCORE, "most": LARGEST_SCORE}
-SEEDS: Metadata = {"least": 0, "most": LARGEST_SEED}
+SCORES: Metadata = {"min": -LARGEST_SCORE, "max": LARGEST_SCORE}
+SEEDS: Metadata = {"min": 0, "max": LARGEST_SEED}
 
 
 def described(about: str, source: str = "", fork: str | None = None) -> Metadata:
@@ -53,15 +53,15 @@ def within(
     about: str,
     source: str = "",
     fork: str | None = None,
-    least: float | None = None,
+    min: float | None = None,
     above: float | None = None,
-    most: float | None = None,
+    max: float | None = None,
     below: float | None = None,
     also: Mapping[float, str] | None = None,
     why: str = "",
 ) -> Metadata:
     """The metadata of a field that holds a number, or a list or mapping of numbers."""
-    bounds = Range(least, above, most, below, also or {}, why)
+    bounds = Range(min, above, max, below, also or {}, why)
     return described(about, source, fork) | {RANGE: bounds}
 
 
@@ -92,14 +92,14 @@ def number(default: Value, **bounds: Any) -> Value:
     return field(default=default, metadata=within(**bounds))
 
 
-def count(default: int, *, about: str, least: int = 1, most: int = MOST, **rest: Any) -> int:
+def count(default: int, *, about: str, min: int = 1, max: int = MOST, **rest: Any) -> int:
     """A field that counts something."""
-    return number(default, about=about, least=least, most=most, **rest)
+    return number(default, about=about, min=min, max=max, **rest)
 
 
-def share(default: float, *, about: str, most: float = 1, **rest: Any) -> float:
+def share(default: float, *, about: str, max: float = 1, **rest: Any) -> float:
     """A float option in [0, 1]."""
-    return number(default, about=about, least=0, most=most, **rest)
+    return number(default, about=about, min=0, max=max, **rest)
 
 
 def score(default: float, *, about: str, source: str = "") -> float:
@@ -109,32 +109,32 @@ def score(default: float, *, about: str, source: str = "") -> float:
 
 def coefficient(default: float, *, about: str, source: str = "") -> float:
     """A field that weighs a score or costs so much of it; 0 is none."""
-    return number(default, about=about, source=source, least=0, most=LARGEST_SCORE)
+    return number(default, about=about, source=source, min=0, max=LARGEST_SCORE)
 
 
 def seconds(default: float, *, about: str, **rest: Any) -> float:
     """A field of seconds, after which something is given up."""
-    return number(default, about=about, above=0, most=LONGEST_SECONDS, **rest)
+    return number(default, about=about, above=0, max=LONGEST_SECONDS, **rest)
 
 
 def pause(default: float, *, about: str) -> float:
     """A field of seconds that are waited for, if at all."""
-    return number(default, about=about, least=0, most=LONGEST_SECONDS)
+    return number(default, about=about, min=0, max=LONGEST_SECONDS)
 
 
-def tokens(default: int, *, about: str, least: int = 1, **rest: Any) -> int:
+def tokens(default: int, *, about: str, min: int = 1, **rest: Any) -> int:
     """A field of tokens of one sample."""
-    return count(default, about=about, least=least, most=MOST_TOKENS, **rest)
+    return count(default, about=about, min=min, max=MOST_TOKENS, **rest)
 
 
 def rows(default: int, *, about: str, **rest: Any) -> int:
     """A field of rows that a model reads at a time."""
-    return count(default, about=about, most=MOST_ROWS_AT_ONCE, **rest)
+    return count(default, about=about, max=MOST_ROWS_AT_ONCE, **rest)
 
 
 def threads(default: int, *, about: str) -> int:
     """A field of torch threads per operation."""
-    return count(default, about=about, most=MOST_THREADS)
+    return count(default, about=about, max=MOST_THREADS)
 
 
 def seed(default: int, *, about: str, **rest: Any) -> int:

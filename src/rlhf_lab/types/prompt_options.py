@@ -35,7 +35,7 @@ class PromptOptions(limits.OptionGroup, key="run"):
     )
     pass_rate_window: int = limits.count(
         1,
-        most=1024,
+        max=1024,
         about=(
             "Latest groups of a prompt whose mean reward is its pass rate; prompts=pool leaves "
             "nothing out that has had fewer."

@@ -15,38 +15,36 @@ from rlhf_lab.types.errors import UserError
 
 @dataclass(frozen=True)
 class Range:
-    """What a number may be: between two bounds, of which `least` and `most` are allowed, `above`
+    """What a number may be: between two bounds, of which `min` and `max` are allowed, `above`
     and `below` are not; or one of `also`, by what it stands for. why: ends a refusal."""
 
-    least: float | None = None
+    min: float | None = None
     above: float | None = None
-    most: float | None = None
+    max: float | None = None
     below: float | None = None
     also: Mapping[float, str] = field(default_factory=dict)
     why: str = ""
 
     def __post_init__(self) -> None:
-        assert (self.least is None) != (self.above is None), "one lower bound"
-        assert (self.most is None) != (self.below is None), "one upper bound"
+        assert (self.min is None) != (self.above is None), "one lower bound"
+        assert (self.max is None) != (self.below is None), "one upper bound"
 
     def allow(self, value: float) -> bool:
         """Whether a number is within; nan never is."""
         if value in self.also:
             return True
-        is_high = value >= self.least if self.least is not None else value > (self.above or 0)
-        is_low = value <= self.most if self.most is not None else value < (self.below or 0)
+        is_high = value >= self.min if self.min is not None else value > (self.above or 0)
+        is_low = value <= self.max if self.max is not None else value < (self.below or 0)
         return is_high and is_low
 
     def __str__(self) -> str:
         """The range in words: `0 or more and below 1`, `1 to 5, or 0 for none`."""
-        if self.least is not None and self.most is not None:
-            text = f"{shown(self.least)} to {shown(self.most)}"
+        if self.min is not None and self.max is not None:
+            text = f"{shown(self.min)} to {shown(self.max)}"
         else:
-            low = f"above {shown(self.above)}" if self.least is None else shown(self.least)
-            low = low if self.least is None else f"{low} or more"
-            high = (
-                "below " + shown(self.below) if self.most is None else "up to " + shown(self.most)
-            )
+            low = f"above {shown(self.above)}" if self.min is None else shown(self.min)
+            low = low if self.min is None else f"{low} or more"
+            high = "below " + shown(self.below) if self.max is None else "up to " + shown(self.max)
             text = f"{low} and {high}"
         return "".join((text, *(f", or {shown(n)} {what}" for n, what in self.also.items())))
 

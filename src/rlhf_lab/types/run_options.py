@@ -51,15 +51,15 @@ class RunOptions(PromptOptions, key="run"):
     )
     group_size: int = limits.count(
         2,
-        most=10**6,
+        max=10**6,
         about="K: responses generated per prompt.",
         source="arXiv:2410.18252",
         fork="samples of the shared rounds, and of chunks on their way, have groups of it",
     )
     oversample: float = limits.number(
         0.0,
-        least=1,
-        most=100,
+        min=1,
+        max=100,
         also={0: "to leave it to the algorithm"},
         about=(
             "Groups generated for each that is trained on: those with unequal rewards are taken "
@@ -69,7 +69,7 @@ class RunOptions(PromptOptions, key="run"):
     )
     buffer_rounds: int = limits.count(
         0,
-        least=0,
+        min=0,
         about=(
             "Rounds whose groups are kept to be trained on again; 0 trains on the groups of each "
             "round once. Needs run.fresh_share below 1."
@@ -79,7 +79,7 @@ class RunOptions(PromptOptions, key="run"):
     fresh_share: float = limits.number(
         1.0,
         above=0,
-        most=1,
+        max=1,
         about=(
             "Share of a round's groups that are generated for it; the others are repeated from the "
             "last run.buffer_rounds rounds. Early rounds are smaller, as there is less to repeat."
@@ -97,7 +97,7 @@ class RunOptions(PromptOptions, key="run"):
     )
     offline_share: float = limits.number(
         0.0,
-        least=0,
+        min=0,
         below=1,
         about=(
             "Share of a round's prompts that have fixed pairs of answers instead of samples; the "

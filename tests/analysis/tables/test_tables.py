@@ -197,6 +197,20 @@ def test_a_correction_that_leaves_most_tokens_out_is_a_finding() -> None:
     ]
 
 
+def test_a_reward_that_ties_all_groups_of_all_rounds_is_a_finding() -> None:
+    tied, once = {"reward/groups_tied": 1.0}, {"reward/groups_tied": 0.75}
+    pairs = config(4) | {"run": {"group_size": 2}}
+    some = [*rounds(3, tied), *rounds(4, once)[3:]]
+    untied = [
+        record("r1", 1, rounds=some, config=pairs),
+        record("r2", 2, rounds=rounds(2, tied), config=pairs),
+        record("r3", 3, rounds=rounds(4, tied), config=pairs | {"run": {"group_size": 1}}),
+    ]
+    tie = Kind.all_tied
+    assert all(tie not in kinds(tables(one)) for one in untied)
+    assert kinds(tables(record("r4", 4, rounds=rounds(4, tied), config=pairs))).count(tie) == 1
+
+
 def test_runs_of_one_condition_on_a_gpu_and_on_a_cpu_are_told() -> None:
     """Their configs are equal where auto chose; an engine.dtype that was asked for is none."""
     gpu = [record(f"r{n}", n, precision=GPU) for n in (1, 2)]

@@ -25,8 +25,8 @@ class LowBaseline(AlgorithmOptions):
     name: str = limits.name("low_baseline")
     shift: float = limits.number(
         -0.1,
-        least=-10,
-        most=10,
+        min=-10,
+        max=10,
         about="Added to the mean reward of the group to make the baseline; 0 is REINFORCE.",
         source="arXiv:2506.20520",
     )

@@ -17,7 +17,7 @@ class ValueClipped(SingleEngineOptions):
 
     name: str = limits.name("value_clipped")
     largest: float = limits.number(
-        0.01, above=0, most=1e6, about="Largest absolute value of a parameter's gradient."
+        0.01, above=0, max=1e6, about="Largest absolute value of a parameter's gradient."
     )
 
     def build(self, context: EngineContext) -> ValueClippedBackend:

@@ -21,7 +21,7 @@ class Sorting(GeneratedTask):
     """Digits to sort; only the whole answer counts for the judge."""
 
     name: str = limits.name("sorting")
-    digits: int = limits.count(4, least=3, most=12, about="Digits of a prompt.")
+    digits: int = limits.count(4, min=3, max=12, about="Digits of a prompt.")
     reference_accuracy: float = limits.share(
         0.7, about="Chance that a reference is right; in the others two digits are swapped."
     )

@@ -32,10 +32,10 @@ class IcePop(CorrectionOptions):
 
     name: str = limits.name("icepop")
     low: float = limits.number(
-        0.5, least=0, most=1e9, about="Smallest token ratio that is trained on."
+        0.5, min=0, max=1e9, about="Smallest token ratio that is trained on."
     )
     high: float = limits.number(
-        5.0, above=0, most=1e9, about="Largest token ratio that is trained on."
+        5.0, above=0, max=1e9, about="Largest token ratio that is trained on."
     )
     corrects: ClassVar[frozenset[Objective]] = PER_TOKEN
 
@@ -60,7 +60,7 @@ class KPop(CorrectionOptions):
     divergence: float = limits.number(
         0.1,
         above=0,
-        most=1e6,
+        max=1e6,
         about=(
             "Largest KL in nats, in each direction, between the two policies' probabilities of the "
             "token against all others."
@@ -102,7 +102,7 @@ class DPPO(CorrectionOptions):
     cap: float = limits.number(
         20.0,
         above=0,
-        most=1e9,
+        max=1e9,
         about="Largest weight of a token.",
         source="the implementation of TRL; that of the authors has 10",
     )
@@ -145,7 +145,7 @@ class M2PO(CorrectionOptions):
     moment: float = limits.number(
         0.04,
         above=0,
-        most=1e6,
+        max=1e6,
         about="Largest mean square of the log-ratios of an update's tokens, in nats squared.",
         source="arXiv:2510.01161",
     )
@@ -183,14 +183,14 @@ class GeometricMask(CorrectionOptions):
     name: str = limits.name("geometric_mask")
     low: float = limits.number(
         0.99,
-        least=0,
-        most=1e9,
+        min=0,
+        max=1e9,
         about="Smallest geometric mean of a response's token ratios that is trained on.",
     )
     high: float = limits.number(
         1.01,
         above=0,
-        most=1e9,
+        max=1e9,
         about="Largest geometric mean of a response's token ratios that is trained on.",
     )
     corrects: ClassVar[frozenset[Objective]] = CREDITED
@@ -219,13 +219,13 @@ class ESTR(CorrectionOptions):
     bound: float = limits.number(
         1.0,
         above=0,
-        most=1e6,
+        max=1e6,
         about="Largest squared log-ratio over entropy (plus correction.floor), in nats.",
     )
     floor: float = limits.number(
         0.01,
         above=0,
-        most=1e6,
+        max=1e6,
         about="Nats that are added to the entropy, for tokens that were all but certain.",
         source="arXiv:2607.22186",
     )
@@ -250,7 +250,7 @@ class OPSM(CorrectionOptions):
     delta: float = limits.number(
         0.05,
         above=0,
-        most=1e6,
+        max=1e6,
         about=(
             "Nats per token by which a response may have become less likely than when it was "
             "written."

@@ -71,7 +71,7 @@ class Decoupled(CorrectionOptions):
     cap: float = limits.number(
         0.0,
         above=0,
-        most=1e9,
+        max=1e9,
         also={0: "for none"},
         about=(
             "Largest weight; 0 is no bound, as in the paper. truncated_is is the same with a bound "
@@ -114,7 +114,7 @@ class A3PO(CorrectionOptions):
     cap: float = limits.number(
         0.0,
         above=0,
-        most=1e9,
+        max=1e9,
         also={0: "for none"},
         about="Largest weight of a token; 0 is no bound.",
         source="arXiv:2512.06547 has none",
@@ -156,17 +156,17 @@ class Split(CorrectionOptions):
     name: str = limits.name("split")
     low: float = limits.number(
         0.5,
-        least=0,
-        most=1e9,
+        min=0,
+        max=1e9,
         about="Smallest mismatch ratio that is trained on: trainer over generator, same weights.",
     )
     high: float = limits.number(
-        5.0, above=0, most=1e9, about="Largest mismatch ratio that is trained on."
+        5.0, above=0, max=1e9, about="Largest mismatch ratio that is trained on."
     )
     cap: float = limits.number(
         2.0,
         above=0,
-        most=1e9,
+        max=1e9,
         about="Largest staleness ratio of a token, with correction.staleness=cap.",
     )
     staleness: Staleness = limits.option(

@@ -27,7 +27,7 @@ class TruncatedIS(CorrectionOptions):
     Each token of the loss weighs its ratio of proximal to behaviour policy, up to a cap."""
 
     name: str = limits.name("truncated_is")
-    cap: float = limits.number(2.0, above=0, most=1e9, about="Largest weight of a token.")
+    cap: float = limits.number(2.0, above=0, max=1e9, about="Largest weight of a token.")
     corrects: ClassVar[frozenset[Objective]] = PER_TOKEN
 
     def weight(self, log_ratio_BT: Tensor, batch: Batch) -> Tensor:
@@ -45,7 +45,7 @@ class SequenceIS(CorrectionOptions):
     cap: float = limits.number(
         5.0,
         above=0,
-        most=1e9,
+        max=1e9,
         about="Largest weight of a response; a higher cap has less bias and more variance.",
     )
     corrects: ClassVar[frozenset[Objective]] = CREDITED
@@ -66,7 +66,7 @@ class ESSScaled(CorrectionOptions):
     power: float = limits.number(
         0.5,
         above=0,
-        most=100,
+        max=100,
         about=(
             "The learning rate is multiplied by (effective / actual responses) to this power; a "
             "half suits AdamW, whose steps do not shrink with the gradient."

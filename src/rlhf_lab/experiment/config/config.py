@@ -205,13 +205,13 @@ class ForkOptions(limits.OptionGroup, key="fork"):
     )
     round: int = limits.count(
         0,
-        least=0,
+        min=0,
         about="Rounds that a fork shares with its parent; its settings hold from this one on.",
     )
     without_rows: list[int] = limits.collection(
         list,
-        least=0,
-        most=limits.MOST,
+        min=0,
+        max=limits.MOST,
         about=(
             "Rows of the batch of round `fork.round`, in the order of its prompts and of their "
             "samples, that no update is made from; they still count in the baselines of others."

@@ -90,7 +90,7 @@ def require_options(place: str, name: str, part: type) -> None:
         if column.range is None and is_number(part, column.name):
             raise UserError(
                 f"{place}: the field {column.name} is a number without a range: declare it by "
-                "limits.number(DEFAULT, least=..., most=..., about=...)"
+                "limits.number(DEFAULT, min=..., max=..., about=...)"
             )
 
 

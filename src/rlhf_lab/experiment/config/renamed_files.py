@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins import file_config_source
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
+from rlhf_lab.experiment.config.own_files import WORDS, options_in, require_form, with_choices
 from rlhf_lab.experiment.config.plugins import activate, listed
 from rlhf_lab.experiment.config.schema import HERE
 from rlhf_lab.runs.renames import (
@@ -39,19 +41,22 @@ class FileConfigSource(file_config_source.FileConfigSource):  # type: ignore[mis
         """A file, or that of the group's former name."""
         if os.path.isabs(config_path) or ".." in config_path.split("/"):
             require_trust(f"the file of options {config_path}")
-        result = super().load_config(self._existing(config_path))
-        if isinstance(result.config, DictConfig):
-            before: Any = OmegaConf.to_container(result.config, resolve=False)
-            is_global = result.header.get("package") == "_global_" or "/" not in config_path
-            if is_global and (modules := before.get("plugins")):
-                where = f"{self.path}/{config_path}: "
-                require_trust(f"plugins={modules}")
-                activate(listed(modules, f"{where}plugins: {modules}"), where)
-            prefix = "" if is_global else f"{config_path.partition('/')[0]}."
-            after = present_file(before, prefix, f"{self.path}/{config_path}: ")
-            if after != before:
-                result.config = OmegaConf.create(after)
-        return result
+        path = Path(self.path, self._normalize_file_name(self._existing(config_path)))
+        config, header = options_in(path)
+        before: Any = OmegaConf.to_container(config, resolve=False)
+        group, where = config_path.rpartition("/")[0], f"{self.path}/{config_path}: "
+        is_global = header.get("package") == "_global_" or not group
+        require_form(path, group, header["package"], before)
+        if is_global and (modules := before.get("plugins")):
+            require_trust(f"plugins={modules}")
+            activate(listed(modules, f"{where}plugins: {modules}"), where)
+        node = "" if is_global else config_path.partition("/")[0]
+        after = present_file(before, node and f"{node}.", where)
+        if WORDS.search(path.read_text(encoding="utf-8-sig")):
+            after = with_choices(after, node)
+        if after != before:
+            config = OmegaConf.create(after)
+        return ConfigResult(self.provider, f"{self.scheme()}://{self.path}", config, header)
 
     def is_config(self, config_path: str) -> bool:
         if config_path.startswith(HERE):

@@ -17,6 +17,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from rlhf_lab.experiment.config import keys, schema
 from rlhf_lab.experiment.config.config import NODES
 from rlhf_lab.experiment.config.other_names import answer_to, option_for
+from rlhf_lab.experiment.config.own_files import CHOSEN_IN
 from rlhf_lab.experiment.config.registry import group_options
 from rlhf_lab.types.errors import UserError
 
@@ -25,6 +26,14 @@ MOST_NAMES = 4
 MARGIN = 0.1
 NO_KEY = re.compile(r"Could not override '([^']+)'|'?([\w@./]+)'? does not exist")
 NO_NAME = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?|true|false|null", re.IGNORECASE)
+IN_FILE = re.compile(r"In '(?!config')[^']+': ")
+# What takes the place of Hydra's keys for folders.
+OWN_FOLDERS = {
+    "hydra.run.dir": "pass output.dir=FOLDER for the run's folder, or output.root=FOLDER above it",
+    "hydra.sweep.subdir": "jobs are named after their values; pass output.dir=FOLDER with ${KEY}",
+    "hydra.output_subdir": "the run's folder has its config.yaml; pass output.dir=FOLDER",
+    "hydra.job.chdir": "a run stays in the folder that it was started in; pass output.dir=FOLDER",
+}
 BAD_VALUE = re.compile(r"Error merging override (.+)")
 
 
@@ -94,6 +103,13 @@ def no_flags(complaint: str) -> str:
     return f"{complaint}: write key=value, group=option, or one of the flags of --help"
 
 
+def require_own_folders(overrides: Sequence[str]) -> None:
+    """Refuse keys of Hydra for folders that runs and sweeps do not have."""
+    for text in overrides:
+        if answer := OWN_FOLDERS.get(text.lstrip("+").partition("=")[0]):
+            raise UserError(f"{text} has no effect here: {answer}")
+
+
 def no_option(group: str, name: str, options: Iterable[str]) -> str:
     """The refusal of a name that is no option of a group."""
     known = sorted(options)
@@ -148,7 +164,15 @@ def require_overlays(runtime: Any, loader: Any) -> None:
 
 
 def explained(error: BaseException) -> str | None:
-    """An error of Hydra about overrides in one line with a remedy; None for any other."""
+    """An error of Hydra about overrides, or in the file that it names, in one line with a remedy;
+    None for any other."""
+    place = IN_FILE.match(str(error))
+    known = explained_reason(error)
+    return f"{place[0]}{known}" if place and known else known
+
+
+def explained_reason(error: BaseException) -> str | None:
+    """The same without the file."""
     if isinstance(error, OverrideParseException):
         return parse_error(error.override)
     if isinstance(error, MissingConfigException):
@@ -190,7 +214,9 @@ def missing_file(error: MissingConfigException) -> str:
     if path.startswith(f"{schema.GROUP}/"):
         group, _, name = path.partition("/")
     if group and error.options:
-        return no_option(group, name, error.options)
+        place = CHOSEN_IN.get((group, name))
+        refusal = no_option(group, name, error.options)
+        return f"{place}: defaults: {refusal}" if place else refusal
     paths = dict.fromkeys(re.findall(r"path=file://(\S+)", str(error)))
     folders = [Path(text, group) for text in paths]
     found = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})

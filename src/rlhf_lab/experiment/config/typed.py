@@ -5,6 +5,7 @@ dataclasses, which check themselves. Nothing below this module sees a config obj
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -21,8 +22,13 @@ PLAIN = re.compile(r"\w[\w.+-]*")
 
 
 def live(node: Any, key: str) -> Any:
-    """Turn a composed node, mounted at `key`, into frozen parts. Numbers are checked under their
-    whole names first; a part's own complaint names its group, which is replaced by `key`."""
+    """Turn a composed node, mounted at `key`, into frozen parts, with the home folder for `~/`.
+    Numbers are checked under their whole names first; a part's own complaint names its group, which
+    is replaced by `key`."""
+    if isinstance(node, str) and node.startswith("~/"):
+        return os.path.expanduser(node)
+    if isinstance(node, list):
+        return [live(value, key) for value in node]
     if isinstance(node, dict):
         return {name: live(value, f"{key}.{name}") for name, value in node.items()}
     part = getattr(type(node), "PART", None)
@@ -63,7 +69,7 @@ def typed(cfg: DictConfig) -> Config:
         if OmegaConf.is_missing(cfg, name):
             raise UserError(f"{name}=??? is not set: pass {name}=<option>")
         node = cfg[name]
-        nodes[name] = live(OmegaConf.to_object(node), name) if OmegaConf.is_config(node) else node
+        nodes[name] = live(OmegaConf.to_object(node) if OmegaConf.is_config(node) else node, name)
         if OmegaConf.is_config(node):
             refuse_extra(f"{name}.", node, nodes[name])
         if isinstance(nodes[name], Mapping):

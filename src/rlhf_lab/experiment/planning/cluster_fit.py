@@ -18,9 +18,10 @@ from rlhf_lab.experiment.planning.timing import (
 )
 from rlhf_lab.rollout.cluster.options import ClusterOptions, TakeOrder
 from rlhf_lab.rollout.cluster.simulate import Work, simulate, virtual_mode
-from rlhf_lab.runs.folder import METRICS, SCHEDULE
+from rlhf_lab.runs.folder import METRICS, SCHEDULE, TIMELINE
 from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.timeline import TRAINER
+from rlhf_lab.runs.verification import require_recorded
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import lag_in_rounds
 
@@ -69,7 +70,9 @@ class Fit:
 
 def fitted(folder: Path) -> Fit:
     """The fit of a run with generators beside the trainer. Raises UserError for other runs, and for
-    those whose schedule has no steps."""
+    those whose schedule has no steps, or whose files were changed."""
+    for name in (SCHEDULE, TIMELINE, METRICS):
+        require_recorded(folder, folder / name)
     measurement = measured(folder)
     settings, rows = measurement.settings, read_rows(folder / SCHEDULE)
     if not settings.num_generators:

@@ -25,7 +25,6 @@ from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.weights import load_weights
 from rlhf_lab.runs.disk import files_in, follow_umask
 from rlhf_lab.runs.folder import POLICY
-from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.runs.saved_tensors import ADAPTER_WEIGHTS, read_version, saved_versions
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.trackers.console import Console
@@ -147,12 +146,9 @@ def chosen_version(config: Config, run: Path, version: int | None) -> tuple[int,
             f"{run} holds no {missing}, its versions are {sorted(saved)}: choose one of them; "
             "eval.snapshots sets how many a run keeps, and one that has finished has its last"
         )
-    tokenizer_and_shape = (path for path in files_in(run / POLICY) if path.name != CARD)
-    for path in filter(None, (*tokenizer_and_shape, saved[version])):
-        try:
-            require_recorded(run, path)
-        except Unreadable as error:
-            raise UserError(f"{error}: restore it from a copy, or train again") from error
+    of_policy = (path for path in files_in(run / POLICY) if path.name != CARD)
+    for path in filter(None, (*of_policy, saved[version])):
+        require_recorded(run, path)
     return version, saved[version]
 
 

@@ -166,7 +166,7 @@ def check_rounds(config: Config) -> None:
         )
     if mode.is_replay and not mode.schedule:
         raise UserError(
-            "mode.schedule='' with mode=replay: name the run to repeat, as `rlhf-lab replay RUN` "
+            "mode.schedule='' with mode=recorded: name the run to repeat, as `rlhf-lab replay RUN` "
             "does"
         )
     if config.checkpoint.pause_round > rounds:

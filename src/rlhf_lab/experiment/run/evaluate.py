@@ -168,7 +168,7 @@ def saved_weights(folder: Path) -> dict[int, Path]:
             check_tensors(path)
             require_recorded(folder, path)
         except Unreadable as error:
-            raise UserError(f"{error}: delete it to evaluate the other versions") from error
+            raise UserError(f"{error}; delete it to evaluate the other versions") from error
     return saved
 
 

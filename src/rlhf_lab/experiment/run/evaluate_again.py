@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 from rlhf_lab.experiment.artifacts.prepare import Artifacts
 from rlhf_lab.experiment.artifacts.products import products_of
 from rlhf_lab.experiment.build.policy import PolicyLoader, Sources
+from rlhf_lab.experiment.build.vocabulary import unknown_tokens
 from rlhf_lab.experiment.config.config import Config, plain
 from rlhf_lab.experiment.publish.card import CARD, write_card
 from rlhf_lab.experiment.publish.harness import run_harness
@@ -26,7 +27,6 @@ from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.mirrors import JobType, TrackedRun, mirror_evaluation
 from rlhf_lab.types.data import Metrics
 from rlhf_lab.types.errors import UserError
-from rlhf_lab.types.text_frame import TextFrame
 
 # Label of the evaluation of a run that is at work: the files without one are the run's.
 BESIDE = "running"
@@ -66,27 +66,13 @@ def require_known_texts(config: Config, own: Config, tokenizer: Any) -> None:
     examples = config.task.examples(config.eval.split)
     asked = [examples[index] for index in range(min(num, len(examples)))]
     texts = [text for one in asked for text in (one.prompt, one.reference) if text]
-    unknown = list(unknown_texts(texts, tokenizer.unk_token_id, TextFrame(tokenizer).inside))
+    unknown = [text for text in texts if unknown_tokens(text, tokenizer)[0]]
     if unknown:
         raise UserError(
             f"task={config.task.name}: the tokenizer that the run learned {own.task.name} with "
             f"cannot read {len(unknown)} of {len(texts)} texts, such as {unknown[0][:60]!r}: "
             "choose a task of its vocabulary, or a run of a pretrained model"
         )
-
-
-def unknown_texts(
-    texts: Iterable[str], unknown: int | None, encode: Callable[[str], list[int]]
-) -> Iterable[str]:
-    """Those in which a part has no token. unknown: the token that stands for such parts."""
-    for text in texts:
-        try:
-            tokens = encode(text)
-        except Exception:  # what tokenizers raises where nothing stands for them
-            yield text
-            continue
-        if unknown is not None and unknown in tokens:
-            yield text
 
 
 def send_evaluation(

@@ -277,7 +277,7 @@ def repeating(mode: Mode, folder: str) -> Mode:
         return mode
     return replace(
         mode,
-        name="replay",
+        name="recorded",
         weights=WeightPolicy.recorded,
         executor=ExecutorKind.inline,
         num_generators=1,

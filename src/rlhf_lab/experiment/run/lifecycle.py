@@ -30,7 +30,7 @@ from rlhf_lab.models.weights import meta_model, weights_digest, with_parameters
 from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver
-from rlhf_lab.runs.disk import atomic_write, files_in
+from rlhf_lab.runs.disk import atomic_write, disk_error, files_in
 from rlhf_lab.runs.folder import FAILURE, MANIFEST
 from rlhf_lab.runs.manifest import precision_in
 from rlhf_lab.runs.provenance import peak_memory_bytes, short_commit
@@ -66,7 +66,7 @@ def end_early(record: RunDirectory, error: BaseException) -> None:
     state = ends.get(type(error), "failed")
     facts = {"error": masked(traceback.format_exc())} if state == "failed" else {}
     try:
-        if facts:
+        if facts and not disk_error(error):
             atomic_write(record.folder / FAILURE, facts["error"])
         record.finish(state, **facts)
     except OSError as second:
@@ -78,9 +78,8 @@ def with_hint(error: BaseException, stop: SignalHandler, folder: Path) -> BaseEx
     Ctrl-C, else StopRequested, whose text names the checkpoint and how to resume the run."""
     if not isinstance(error, KeyboardInterrupt | StopRequested):
         if not isinstance(error, UserError):
-            error.add_note(
-                f"{RUN_FAILED}, {resume_hint(folder)}; its traceback: {folder / FAILURE}"
-            )
+            where = "" if disk_error(error) else f"; its traceback: {folder / FAILURE}"
+            error.add_note(f"{RUN_FAILED}, {resume_hint(folder)}{where}")
         return error
     kind = KeyboardInterrupt if stop.is_interrupt else type(error)
     return kind(resume_hint(folder))

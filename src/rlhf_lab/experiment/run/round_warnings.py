@@ -11,7 +11,7 @@ from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.experiment.rules.derived import response_key, response_tokens
 from rlhf_lab.runs.folder import METRICS
 from rlhf_lab.runs.jsonl import read_rows
-from rlhf_lab.runs.metric_names import MOSTLY, ZEROED
+from rlhf_lab.runs.metric_names import FIRST_ROUNDS, MOSTLY, TIED, ZEROED
 from rlhf_lab.types.data import Metrics
 
 EMPTY, ENDED = "sample/empty_rate", "sample/eos_rate"
@@ -21,9 +21,7 @@ MANY = 0.2
 # Share of the adapters' update of which the rest is too much to lose.
 NEARLY_ALL = 0.99
 UPDATES, EMPTY_UPDATES = "total/updates", "total/updates_empty"
-TIED, MASKED = "reward/groups_tied", "sample/masked"
-# Rounds without anything to train on, from the start, after which a run warns.
-FIRST_ROUNDS = 3
+MASKED = "sample/masked"
 Row = Mapping[str, Any]
 
 

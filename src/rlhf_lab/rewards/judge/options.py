@@ -208,7 +208,7 @@ class EndpointReward(RewardOptions):
         about="Name of the request's field for max_tokens, which differs between models.",
     )
     temperature: float = limits.number(
-        0.0, least=0, most=100, about="Sampling temperature of the model's answers."
+        0.0, min=0, max=100, about="Sampling temperature of the model's answers."
     )
     extra: str = limits.option(
         "",
@@ -218,23 +218,23 @@ class EndpointReward(RewardOptions):
         ),
     )
     concurrency: int = limits.count(
-        8, most=1024, about="Requests in flight at once, of each generator."
+        8, max=1024, about="Requests in flight at once, of each generator."
     )
     timeout_s: float = limits.seconds(60.0, about="Seconds for one request as a whole.")
     retries: int = limits.count(
         4,
-        least=0,
-        most=1000,
+        min=0,
+        max=1000,
         about=(
             "Further requests for a question without a usable answer, after pauses of 0.5 to 8 "
             "seconds or as Retry-After sets."
         ),
     )
     input_price: float = limits.number(
-        0.0, least=0, most=1e9, about="Dollars per million input tokens, for the reported cost."
+        0.0, min=0, max=1e9, about="Dollars per million input tokens, for the reported cost."
     )
     output_price: float = limits.number(
-        0.0, least=0, most=1e9, about="Dollars per million output tokens, for the reported cost."
+        0.0, min=0, max=1e9, about="Dollars per million output tokens, for the reported cost."
     )
     cache: str = limits.option(
         "", about="Folder of recorded answers; empty takes output.cache/judge."

@@ -41,41 +41,41 @@ class ClusterOptions(limits.OptionGroup, key="cluster"):
     """
 
     name: str = limits.name("node_7_1")
-    generators: int = limits.count(1, most=4096, about="Generators beside the trainer.")
+    generators: int = limits.count(1, max=4096, about="Generators beside the trainer.")
     sequences: int = limits.count(
-        110, most=10**6, about="Sequences that a generator decodes at the same time."
+        110, max=10**6, about="Sequences that a generator decodes at the same time."
     )
     step_seconds: float = limits.number(
-        0.0078, above=0, most=1e6, about="Virtual seconds of a decoding step of no sequence."
+        0.0078, above=0, max=1e6, about="Virtual seconds of a decoding step of no sequence."
     )
     step_seconds_per_sequence: float = limits.number(
-        3.65e-5, least=0, most=1e6, about="Virtual seconds that each sequence adds to a step."
+        3.65e-5, min=0, max=1e6, about="Virtual seconds that each sequence adds to a step."
     )
     prefill_tokens_per_second: float = limits.number(
         30_000.0,
         above=0,
-        most=MOST_RATE,
+        max=MOST_RATE,
         about="Tokens that a generator reads in a virtual second; its decoding waits meanwhile.",
     )
     round_seconds: float = limits.number(
-        0.0, least=0, most=1e7, about="Virtual seconds of a round of training without its tokens."
+        0.0, min=0, max=1e7, about="Virtual seconds of a round of training without its tokens."
     )
     train_tokens_per_second: float = limits.number(
         28_900.0,
         above=0,
-        most=MOST_RATE,
+        max=MOST_RATE,
         about="Tokens of prompts and responses that the trainer trains on in a virtual second.",
     )
     sync_seconds: float = limits.number(
         0.04,
-        least=0,
-        most=1e7,
+        min=0,
+        max=1e7,
         about="Virtual seconds of the trainer's lane to hand a new version over.",
     )
     load_seconds: float = limits.number(
         0.04,
-        least=0,
-        most=1e7,
+        min=0,
+        max=1e7,
         about="Virtual seconds in which a generator takes a version over and decodes nothing.",
     )
     weight_update: WeightUpdate = limits.option(
@@ -100,8 +100,8 @@ class ClusterOptions(limits.OptionGroup, key="cluster"):
     )
     row_scale: float = limits.number(
         10.0,
-        least=1,
-        most=1e6,
+        min=1,
+        max=1e6,
         about=(
             "Sequences of the cluster for each sample of the run: a small run stands for a large "
             "one whose rounds have so many times the samples."
@@ -110,16 +110,16 @@ class ClusterOptions(limits.OptionGroup, key="cluster"):
     length_scale: float = limits.number(
         85.0,
         above=0,
-        most=1e6,
+        max=1e6,
         about="Virtual tokens for each token of a response that is as long as its limit.",
     )
     prompt_scale: float = limits.number(
-        4.0, above=0, most=1e6, about="Virtual tokens for each token of a prompt."
+        4.0, above=0, max=1e6, about="Virtual tokens for each token of a prompt."
     )
     length_power: float = limits.number(
         1.0,
-        least=0,
-        most=8,
+        min=0,
+        max=8,
         about=(
             "Tail of the virtual lengths: a response of the share x of its limit counts as x to "
             "this power. 0 makes all equally long, 1 keeps lengths, more makes the tail heavier."
@@ -127,15 +127,15 @@ class ClusterOptions(limits.OptionGroup, key="cluster"):
     )
     failure_seconds: float = limits.number(
         0.0,
-        least=0,
-        most=1e9,
+        min=0,
+        max=1e9,
         about=(
             "Mean virtual seconds of decoding from one failure of a generator to the next, drawn "
             "with the run's seed; what it was writing begins anew. 0 is never."
         ),
     )
     repair_seconds: float = limits.number(
-        60.0, least=0, most=1e7, about="Virtual seconds until a failed generator works again."
+        60.0, min=0, max=1e7, about="Virtual seconds until a failed generator works again."
     )
 
     def __post_init__(self) -> None:

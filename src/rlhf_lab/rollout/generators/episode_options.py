@@ -76,7 +76,7 @@ class EpisodeOptions(limits.OptionGroup, key="episodes"):
     )
     steps_at_once: int = limits.count(
         1,
-        most=1024,
+        max=1024,
         about=(
             "Environments that are called at the same time, in threads. More than 1 is for tools "
             "that wait; those that compute, or share state, need 1."
@@ -84,8 +84,8 @@ class EpisodeOptions(limits.OptionGroup, key="episodes"):
     )
     decode_ahead: int = limits.count(
         0,
-        least=0,
-        most=1024,
+        min=0,
+        max=1024,
         about=(
             "Decoding steps for which the other episodes of a chunk go on while an environment is "
             "called, behind which its observation is read; 0 waits for the environment at once. "
@@ -101,8 +101,8 @@ class EpisodeOptions(limits.OptionGroup, key="episodes"):
     )
     tool_sigma: float = limits.number(
         0.0,
-        least=0,
-        most=5,
+        min=0,
+        max=5,
         about=(
             "Standard deviation of the logarithm of these seconds, which are log-normal: 0 makes "
             "all equal, 1 gives a tail, 2 a heavy one."

@@ -112,8 +112,8 @@ class GeneratorOptions(limits.OptionGroup, ABC, key="generator"):
     name: str = field(metadata=limits.NAME)
     temperature: float = limits.number(
         0.7,
-        least=0.01,
-        most=10,
+        min=0.01,
+        max=10,
         about="Sampling temperature; it divides the logits of all log-probs of the run.",
     )
     chunk_groups: int = limits.rows(

@@ -20,6 +20,7 @@ import rich.console
 from rich.jupyter import JUPYTER_HTML_FORMAT
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.table import Table
 
@@ -27,6 +28,7 @@ from rlhf_lab.runs.live.lines import Pace, bars_for, run_line, stage_line
 from rlhf_lab.runs.live.panels import BAR_WIDTH, one_line, render
 from rlhf_lab.runs.live.progress import PROGRESS, TRAIN, Activity, Progress, write_progress
 from rlhf_lab.runs.live.state import RunFollower
+from rlhf_lab.runs.output import printable
 from rlhf_lab.types.data import Clock
 
 # Drawing takes time from the run that is being measured.
@@ -60,9 +62,7 @@ class CellScreen:
 
     def _forms(self, picture: rich.console.RenderableType) -> dict[str, str]:
         """The picture as HTML and, for readers of the saved notebook, as text."""
-        paper = rich.console.Console(
-            record=True, file=io.StringIO(), width=self._width, force_jupyter=False, highlight=False
-        )
+        paper = PlainScreen(record=True, file=io.StringIO(), width=self._width, force_jupyter=False)
         paper.print(picture)
         return {
             "text/plain": paper.export_text(clear=False),
@@ -73,9 +73,22 @@ class CellScreen:
 Screen = Live | CellScreen
 
 
-def plain_screen(**options: Any) -> rich.console.Console:
-    """A console that changes nothing in the texts that it prints."""
-    return rich.console.Console(highlight=False, markup=False, emoji=False, **options)
+class PlainScreen(rich.console.Console):
+    """A console that changes nothing in the texts that it prints, but for what a terminal would
+    obey in them: runs, models and rewards write these texts."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render(
+        self,
+        renderable: rich.console.RenderableType,
+        options: rich.console.ConsoleOptions | None = None,
+    ) -> Iterator[Segment]:
+        """The parts of a picture, nested ones included."""
+        for part in super().render(renderable, options):
+            is_plain = part.control or part.text.isprintable()
+            yield part if is_plain else Segment(printable(part.text), part.style)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rlhf_lab.runs.live.files import Scores
 from rlhf_lab.runs.live.progress import TRAIN, Progress
 from rlhf_lab.runs.live.state import LiveState
+from rlhf_lab.runs.output import printable
 from rlhf_lab.types.data import Clock
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -144,7 +145,7 @@ class Pace:
 
 def print_timed(lines: Iterable[str]) -> None:
     for text in lines:
-        sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+        sys.stdout.write(f"{time.strftime('%H:%M:%S')} {printable(text)}\n")
     sys.stdout.flush()
 
 

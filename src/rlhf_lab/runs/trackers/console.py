@@ -19,7 +19,7 @@ import rich.box
 import rich.console
 from rich.table import Table
 
-from rlhf_lab.runs.live.display import Display, RunDisplay, plain_screen
+from rlhf_lab.runs.live.display import Display, PlainScreen, RunDisplay
 from rlhf_lab.runs.live.lines import seconds_text as seconds_text
 from rlhf_lab.runs.live.progress import Activity
 from rlhf_lab.types.data import Clock
@@ -170,8 +170,8 @@ class Console:
     ) -> None:
         self._clock = clock
         self._is_live = sys.stdout.isatty() if is_terminal is None else is_terminal
-        self._rich = plain_screen(quiet=quiet, force_terminal=self._is_live)
-        self._errors = plain_screen(quiet=quiet, force_terminal=self._is_live, stderr=True)
+        self._rich = PlainScreen(quiet=quiet, force_terminal=self._is_live)
+        self._errors = PlainScreen(quiet=quiet, force_terminal=self._is_live, stderr=True)
         self._shows_runs = self._is_live or (is_terminal is None and self._rich.is_jupyter)
         self._shown = None if quiet else self._rich
         self._activity = Activity(clock)

@@ -79,7 +79,7 @@ class TrackerOptions(limits.OptionGroup, key="tracker"):
     )
     probe_groups: int = limits.count(
         1,
-        least=0,
+        min=0,
         about=(
             "Groups per round on which the three gaps between behaviour policy and policy are "
             "measured, by up to three forward passes; 0 is none."
@@ -112,8 +112,8 @@ class TrackerOptions(limits.OptionGroup, key="tracker"):
 
     samples: int = limits.count(
         2,
-        least=0,
-        most=10**5,
+        min=0,
+        max=10**5,
         about=(
             "Samples of each round that are kept as texts in rollouts.jsonl, with reward, version "
             "and lag; 0 is none."

@@ -38,7 +38,7 @@ class Source(StrEnum):
 class SearchOptions(limits.OptionGroup, key="hydra.sweeper"):
     """Options of hydra/sweeper=rlhf_lab_search, under hydra.sweeper."""
 
-    trials: int = limits.count(16, most=10**6, about="Settings that are drawn.")
+    trials: int = limits.count(16, max=10**6, about="Settings that are drawn.")
     tuning_seeds: list[int] = limits.collection(
         lambda: [101, 102], about="Seeds of the runs of each setting.", **limits.SEEDS
     )
@@ -67,10 +67,10 @@ class SearchOptions(limits.OptionGroup, key="hydra.sweeper"):
         ),
     )
     sampler_seed: int = limits.seed(0, about="Seed of the sampler.")
-    startup: int = limits.count(8, most=10**6, about="Settings drawn at random before tpe learns.")
+    startup: int = limits.count(8, max=10**6, about="Settings drawn at random before tpe learns.")
     rungs: int = limits.count(
         3,
-        most=64,
+        max=64,
         about=(
             "Times that a run is compared: after 1/reduction^(rungs-1), ..., 1/reduction and all "
             "of its rounds."
@@ -78,18 +78,18 @@ class SearchOptions(limits.OptionGroup, key="hydra.sweeper"):
         source="successive halving, arXiv:1502.07943",
     )
     reduction: int = limits.count(
-        2, least=2, most=1024, about="1/reduction of the settings go on from one rung to the next."
+        2, min=2, max=1024, about="1/reduction of the settings go on from one rung to the next."
     )
     bracket: int = limits.count(
         0,
-        least=0,
-        most=10**6,
+        min=0,
+        max=10**6,
         about=(
             "Settings drawn together and compared with each other; 0 takes as few as end with one."
         ),
     )
     max_runs: float = limits.number(
-        0.0, least=0, most=1e9, about="Budget of tuning in whole runs; 0 is no limit."
+        0.0, min=0, max=1e9, about="Budget of tuning in whole runs; 0 is no limit."
     )
     tuning_overrides: list[str] = limits.collection(list, about="Overrides of tuning runs alone.")
     test_overrides: list[str] = limits.collection(

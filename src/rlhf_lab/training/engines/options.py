@@ -174,8 +174,8 @@ class DeepSpeedOptions(EngineOptions):
     name: str = limits.name("deepspeed")
     stage: int = limits.count(
         2,
-        least=2,
-        most=3,
+        min=2,
+        max=3,
         why="ZeRO stages",
         about=(
             "What each process holds only a part of: 2 the optimizer's state and gradients, 3 "

@@ -72,8 +72,8 @@ class LabelOptions(limits.OptionGroup, key="labels"):
     )
     temperature: float = limits.number(
         0.0,
-        least=0.01,
-        most=10,
+        min=0.01,
+        max=10,
         also={0: "for generator.temperature"},
         about="Sampling temperature of the pairs; 0 takes generator.temperature.",
     )
@@ -83,8 +83,8 @@ class LabelOptions(limits.OptionGroup, key="labels"):
     )
     noise_scale: float = limits.number(
         1.0,
-        least=1e-6,
-        most=limits.LARGEST_SCORE,
+        min=1e-6,
+        max=limits.LARGEST_SCORE,
         about="Difference of gold scores at which those odds are e : 1.",
     )
     threads: int = limits.threads(2, about="CPU threads of each operation of the stage.")

@@ -49,8 +49,8 @@ class SupervisedOptions(limits.OptionGroup):
     )
     warmup_share: float = limits.number(
         -1.0,
-        least=0,
-        most=1,
+        min=0,
+        max=1,
         also={-1: "for what the schedule has"},
         about=(
             "Share of the steps over which the rate rises to lr; -1 is a tenth for one_cycle and "
@@ -59,13 +59,13 @@ class SupervisedOptions(limits.OptionGroup):
     )
     eps: float = limits.number(
         1e-8,
-        least=1e-30,
-        most=1,
+        min=1e-30,
+        max=1,
         about="AdamW's term against division by zero.",
         source="1e-5: arXiv:2403.17031, details 9 and 10",
     )
     weight_decay: float = limits.number(
-        0.0, least=0, most=1000, about="AdamW's decoupled weight decay."
+        0.0, min=0, max=1000, about="AdamW's decoupled weight decay."
     )
     max_grad_norm: float = largest_norm()
 
@@ -118,8 +118,8 @@ class SFTOptions(SupervisedOptions, key="sft"):
     steps: int = limits.count(450, about="Optimizer steps; sft.epochs replaces them.")
     epochs: int = limits.count(
         0,
-        least=1,
-        most=10**6,
+        min=1,
+        max=10**6,
         also={0: "for a number of steps"},
         about="Passes over the training rows, in place of steps; 0 makes the steps.",
         source="1: arXiv:2403.17031, detail 9",
@@ -132,14 +132,14 @@ class SFTOptions(SupervisedOptions, key="sft"):
     )
     max_response_tokens: int = limits.tokens(
         0,
-        least=2,
+        min=2,
         also={0: "for the run's"},
         about="Longest reference, end token included; longer ones are cut. 0 is the run's length.",
         source="53: arXiv:2403.17031, detail 4",
     )
     max_tokens: int = limits.tokens(
         0,
-        least=3,
+        min=3,
         also={0: "for no other limit"},
         about="Longest prompt with its reference, which is cut to it; 0 has no such limit.",
         source="562: arXiv:2403.17031, detail 4; 580: published configs of arXiv:2410.18252",
@@ -196,18 +196,18 @@ class RewardModelOptions(SupervisedOptions, key="reward_model"):
 
     NANO_LR: ClassVar[float] = 1e-3
 
-    epochs: int = limits.count(1, most=10**6, about="Passes over the pairs.")
+    epochs: int = limits.count(1, max=10**6, about="Passes over the pairs.")
     batch: int = limits.rows(64, about="Pairs of an optimizer step.")
     max_response_tokens: int = limits.tokens(
         0,
-        least=2,
+        min=2,
         also={0: "for answers as they are"},
         about="Longest answer of a pair, end token included; longer ones are cut. 0 cuts none.",
         source="169: arXiv:2403.17031, detail 4",
     )
     max_tokens: int = limits.tokens(
         0,
-        least=3,
+        min=3,
         also={0: "for no limit"},
         about="Longest prompt with an answer, which is cut to it; 0 has no such limit.",
         source="638: arXiv:2403.17031, detail 4; 640: published configs of arXiv:2410.18252",
@@ -215,7 +215,7 @@ class RewardModelOptions(SupervisedOptions, key="reward_model"):
     head_std: float = limits.number(
         0.0,
         above=0,
-        most=10,
+        max=10,
         also={0: "for 1/sqrt(width + 1)"},
         about="Standard deviation of the head's first weights; 0 is 1/sqrt(width + 1).",
         source="1/sqrt(width + 1): arXiv:2403.17031, detail 11; 0.02: transformers' own head",
@@ -250,8 +250,8 @@ class RewardModelOptions(SupervisedOptions, key="reward_model"):
     threads: int = limits.threads(2, about="CPU threads of each operation of the stage.")
     strength_members: int = limits.count(
         0,
-        least=2,
-        most=1000,
+        min=2,
+        max=1000,
         also={0: "for none"},
         why="a vote needs 2 or more",
         about=(
@@ -284,7 +284,7 @@ class RewardModelOptions(SupervisedOptions, key="reward_model"):
         source="arXiv:2401.06080, section 2",
     )
     label_smoothing: float = limits.share(
-        0.0, most=0.5, about="Share of labels assumed to be wrong."
+        0.0, max=0.5, about="Share of labels assumed to be wrong."
     )
     micro_rows: int = limits.rows(
         0,

@@ -77,14 +77,14 @@ class VLLMSampling(GeneratorOptions):
 
     name: str = limits.name("vllm")
     tensor_parallel_size: int = limits.count(
-        1, most=1024, about="GPUs that share one copy of the model."
+        1, max=1024, about="GPUs that share one copy of the model."
     )
     gpu_memory_utilization: float = limits.number(
-        0.5, above=0, most=1, about="Share of the GPU's memory that vLLM takes."
+        0.5, above=0, max=1, about="Share of the GPU's memory that vLLM takes."
     )
     kv_cache_gb: int = limits.count(
         1,
-        most=10**5,
+        max=10**5,
         about="Gigabytes of the KV cache on a CPU; a GPU takes gpu_memory_utilization.",
     )
     max_num_seqs: int = limits.rows(256, about="Samples decoded at once.")
@@ -105,8 +105,8 @@ class VLLMSampling(GeneratorOptions):
     )
     prove_tolerance: float = limits.number(
         0.0,
-        least=0,
-        most=1e3,
+        min=0,
+        max=1e3,
         about=(
             "Largest mean difference of log-probs in that check; 0 takes 0.001 for float32, 0.02 "
             "for float16 and 0.1 for bfloat16."
@@ -119,15 +119,13 @@ class VLLMSampling(GeneratorOptions):
             "server for the run."
         ),
     )
-    host: str = limits.option(
-        "127.0.0.1", about="Address at which a server that the run starts listens."
-    )
+    host: str = limits.option("127.0.0.1", about="Address at which `rlhf-lab serve` listens.")
     port: int = limits.count(
-        0, least=0, most=65535, about="Port of a server that the run starts; 0 takes a free one."
+        0, min=0, max=65535, about="Port of a server that the run starts; 0 takes a free one."
     )
     data_parallel_size: int = limits.count(
         1,
-        most=1024,
+        max=1024,
         about=(
             "Copies of the model within a server, each on tensor_parallel_size GPUs; vLLM balances "
             "requests among them."
@@ -155,7 +153,7 @@ class VLLMSampling(GeneratorOptions):
         "", about="Address by which servers reach this machine for NCCL."
     )
     nccl_port: int = limits.count(
-        29600, most=65535, about="Port by which servers reach this machine for NCCL."
+        29600, max=65535, about="Port by which servers reach this machine for NCCL."
     )
     abilities: ClassVar[frozenset[Ability]] = frozenset(Ability)
     has_own_kernels: ClassVar[bool] = True

@@ -52,6 +52,11 @@ def own_server(
     is ready. Its key is new, and in its environment alone."""
     if options.sync is Sync.nccl:
         raise UserError(f"generator.sync=nccl without generator.urls: {OWN_READS_FILES}")
+    if options.host not in LOOPBACK:
+        raise UserError(
+            f"generator.host={options.host}: the server that a run starts listens to this machine "
+            "alone; leave it out, or start one with `rlhf-lab serve` and pass generator.urls"
+        )
     port = options.port or free_port(options.host)
     require_free("generator.port", port, options.host, PORT_REMEDY)
     url = f"http://{options.host}:{port}"

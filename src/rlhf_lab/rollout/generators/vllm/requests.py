@@ -1,4 +1,4 @@
-"""Requests to vLLM and its answers, the same for a process of its own and for servers."""
+"""Requests to vLLM and its answers."""
 
 from __future__ import annotations
 

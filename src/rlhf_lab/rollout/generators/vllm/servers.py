@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from http import HTTPStatus
@@ -103,6 +104,8 @@ def require_same_job(server: Server, model: dict[str, Any]) -> None:
         )
 
 
+# What vLLM's server makes of a log-prob that is no number; a token this unlikely is never drawn.
+NOT_A_NUMBER = -9999.0
 # Which of the copies within a server draws a sample.
 COPY = "X-data-parallel-rank"
 LIFE_SECONDS = 2.0
@@ -266,10 +269,11 @@ class Servers(Backend):
             **({"model": served_model()} if job_id() else {}),
         }
         choice = server.post(GENERATE, body, headers)["choices"][0]
+        logps = [row["logprob"] for row in choice["logprobs"]["content"]]
         spans = [(one["version"], one["start"], one["end"]) for one in choice["weight_versions"]]
         return Answer(
             tokens=tuple(choice["token_ids"]),
-            logps=tuple(row["logprob"] for row in choice["logprobs"]["content"]),
+            logps=tuple(math.nan if logp <= NOT_A_NUMBER else logp for logp in logps),
             is_finished=choice["finish_reason"] == "stop",
             versions=tuple(map(name_in_run, per_token(spans))),
         )
