@@ -160,11 +160,13 @@ def play():
     before = renamed | {"process": here["process"] | {"boot": "22222222"}}
     linux = renamed | {"host": renamed["host"] | {"platform": "Linux-6"}}
     show(*map(provenance.is_alive, (here, renamed, ended, before, linux)))
+    show(*map(provenance.is_this_host, (here, renamed, before)))
     show(kernels.processor(), provenance.usable_cores() == os.cpu_count())
     show(memory.keep_freed_memory(), memory.resident_bytes(memory.resource.RUSAGE_SELF) > 2**22)
 """
     assert shown(tmp_path, body) == [
         [True, True, False, False, True],
+        [True, True, False],
         ["Apple M1", True],
         [False, True],
     ]
