@@ -315,3 +315,22 @@ def test_a_folder_too_long_for_sockets_is_refused_with_the_way_on(tmp_path: Path
     # With the names that multiprocessing gives, the longest one still fits.
     name = f"{longest}/pymp-12345678/listener-12345678"
     assert len(name) <= 107
+
+
+def test_modules_of_the_working_folder_replace_none_of_pythons_own(tmp_path: Path) -> None:
+    body = """
+def child():
+    import statistics
+    note(os.environ.get("PYTHONSAFEPATH"), os.path.basename(os.getcwd()))
+
+def play():
+    os.mkdir("below"); os.symlink("../facts", "below/facts"); os.chdir("below")
+    for name in ("queue", "random", "selectors", "statistics", "json", "copy"):
+        with open(f"{name}.py", "w") as file:
+            file.write("raise ImportError(__file__)")
+    process = forkserver.start(child)
+    process.join()
+    note(process.exitcode, os.environ.get("PYTHONSAFEPATH"))
+"""
+    # For the user's own programs nothing is set.
+    assert play(tmp_path, body) == [["main", "__main__"], [None, "below"], [0, None]]
