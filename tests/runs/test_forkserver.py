@@ -146,11 +146,11 @@ def play():
         note(process.exitcode)
     note(first == server())
 """
-    *_, interrupted, terminated, first, second, is_same = play(tmp_path, body)
+    *_, interrupted, terminated, hung_up, first, second, is_same = play(tmp_path, body)
     # A KeyboardInterrupt is an error as any other.
     assert interrupted == [1]
-    assert [terminated, first, second] == [
-        [-number] for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+    assert [terminated, hung_up, first, second] == [
+        [-number] for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     ]
     assert is_same == [True]
 
