@@ -4,8 +4,9 @@
 #   cluster.sh start DIR    starts it; its state, logs and database are in DIR
 #   cluster.sh stop DIR     stops it and takes its files out of /etc/slurm
 #
-# By hand and as root, without systemd or cgroups. Two partitions share the node: a job in `urgent`
-# takes the place of those in `low`, which Slurm asks to end, then kills and queues again.
+# By hand and as root, without systemd or cgroups. Three partitions share the node: a job in `urgent`
+# takes the place of those in `low`, which Slurm asks to end, then kills and queues again; `short`
+# has a time limit. Memory is a resource, and arrays have at most four jobs.
 set -euo pipefail
 
 MARK="# Written by tests/slurm/cluster.sh"
@@ -123,7 +124,9 @@ AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort=$ACCOUNTS_PORT
 SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
+SelectTypeParameters=CR_CPU_Memory
+DefMemPerCPU=500
+MaxArraySize=4
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 SlurmdParameters=config_overrides
 ReturnToService=2
@@ -138,6 +141,7 @@ PreemptMode=REQUEUE
 NodeName=$host NodeAddr=127.0.0.1 CPUs=$CPUS RealMemory=$MEMORY_MB State=UNKNOWN
 PartitionName=low Nodes=$host Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=$GRACE_SECONDS
 PartitionName=urgent Nodes=$host MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+PartitionName=short Nodes=$host MaxTime=10 State=UP PriorityTier=1
 CONF
     cat >/etc/slurm/slurmdbd.conf <<CONF
 $MARK for the cluster in $DIR

@@ -43,8 +43,8 @@ def start_sweep(tmp_path: Path) -> Iterator[StartSweep]:
     assert ping.returncode == 0, f"no Slurm answers ({ping.stderr}): use `make test-slurm`"
     begun: list[Sweep] = []
 
-    def start(*overrides: str) -> Sweep:
-        begun.append(Sweep(tmp_path, overrides))
+    def start(*overrides: str, within: Sequence[str] = ()) -> Sweep:
+        begun.append(Sweep(tmp_path, overrides, within))
         return begun[-1]
 
     yield start
@@ -57,14 +57,17 @@ def start_sweep(tmp_path: Path) -> Iterator[StartSweep]:
 class Sweep:
     """A sweep that goes on in the background."""
 
-    def __init__(self, folder: Path, overrides: Sequence[str]) -> None:
+    def __init__(self, folder: Path, overrides: Sequence[str], within: Sequence[str] = ()) -> None:
         self.root = folder / "runs"
         self._said = folder / "said.txt"
         self._cache = f"output.cache={folder / 'cache'}"
         self._shared = [*TINY, *overrides]
         with self._said.open("wb") as file:
             self.process = subprocess.Popen(
-                [*TRAIN, "-m", *self._shared, self._cache, f"output.root={self.root}", *ON_SLURM],
+                [
+                    *(*within, *TRAIN, "-m", *self._shared),
+                    *(self._cache, f"output.root={self.root}", *ON_SLURM),
+                ],
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env=ENVIRONMENT,
@@ -220,6 +223,22 @@ def test_two_trainers_of_a_layout_save_their_state_and_go_on(
     assert run["state"] == "finished"
     assert [end["after"] for end in run["resumed"]] == ["stopped"]
     assert sweep.rounds(name) == 200
+
+
+def test_a_sweep_that_is_started_within_an_allocation_is_as_any_other(
+    tmp_path: Path, start_sweep: StartSweep
+) -> None:
+    """The memory of the allocation is that of its node, that of the jobs is of their processors."""
+    allocation = ["salloc", "--ntasks=1", "--cpus-per-task=1", "--mem=600", "--time=20"]
+    sweep = start_sweep("run.updates=20", "algo.beta=0.1", within=allocation)
+    assert sweep.process.wait(600) == 0, sweep.said()
+    assert [run["state"] for run in sweep.runs().values()] == ["finished"]
+
+
+def test_why_a_job_waits_is_shown_with_the_key(tmp_path: Path, start_sweep: StartSweep) -> None:
+    sweep = start_sweep("algo.beta=0.1", "hydra.launcher.partition=short")
+    waited(sweep, 300, lambda: "PartitionTimeLimit" in sweep.said())
+    assert "hydra.launcher.timeout_min=1440 or partition=short" in sweep.said()
 
 
 def test_a_lost_step_ends_the_job_of_a_printed_script(tmp_path: Path) -> None:
