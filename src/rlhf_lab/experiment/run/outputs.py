@@ -118,14 +118,16 @@ class FolderOutput:
         return any(file.change for file in self._files.values())
 
     def _require_unchanged(self) -> None:
+        found = []
         for file in self._files.values():
             file.check()
-            if not file.change:
-                continue
             remedy = f"restore its {file.extent().rows} rows from a copy"
             if file.place != file.path:
                 remedy = f"all its rows are in {file.place}: move that to {file.path}"
-            raise RecordChanged(f"{file.path} {file.change} while the run wrote it: {remedy}")
+            if file.change:
+                found.append(f"{file.path} {file.change} while the run wrote it: {remedy}")
+        if found:
+            raise RecordChanged("; ".join(found))
 
 
 def refuse_occupied(folder: Path) -> None:
