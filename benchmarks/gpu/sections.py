@@ -33,7 +33,7 @@ SECTIONS = (
     Section(6, "overlap", 480, "asynchronous against synchronous runs on one device"),
     Section(7, "tenants", 40, "memory that stages leave, and the message where it runs out"),
     Section(8, "learning", 480, "gold win-rate before and after, over seeds"),
-    Section(9, "system", 600, "start methods of processes, Ctrl-C at a sweep, threads that wait"),
+    Section(9, "system", 400, "start methods of processes, Ctrl-C at a sweep, threads that wait"),
 )
 NAMES = ", ".join(f"{one.number} {one.name}" for one in SECTIONS)
 
