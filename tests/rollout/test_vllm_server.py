@@ -94,6 +94,19 @@ def test_a_server_of_the_run_lost_in_a_load_shows_its_log(
     assert not list(left)
 
 
+def test_a_server_that_was_killed_takes_its_engine_with_it(start: Any) -> None:
+    """The generator may end with this error, and close nothing."""
+    backend = start("die while it loads")
+    with pytest.raises(EngineFailure, match="SIGKILL"):
+        backend.load(weights(), "4")
+    until = time.monotonic() + 60
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < until:
+            os.killpg(backend.process.pid, 0)
+            time.sleep(0.05)
+    backend.close()
+
+
 def test_a_server_of_the_run_ends_when_it_is_closed_and_leaves_nothing(start: Any) -> None:
     backend = start("wait")
     backend.load(weights(), "4")

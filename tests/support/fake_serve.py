@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from multiprocessing.connection import Connection
 from typing import Any
@@ -20,6 +21,7 @@ class ActingServer(FakeServer):
     def reply(self, path: str, content: Any) -> Any:
         act = os.environ[ACT]
         if act == "die while it loads" and path == "/update_weights":
+            subprocess.Popen(["sleep", "300"])  # the engine
             os.kill(os.getpid(), signal.SIGKILL)
         if act == "load another" and path == "/weight_info":
             return {"weight_version": "7"}

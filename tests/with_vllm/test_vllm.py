@@ -47,8 +47,8 @@ SEED = 17
 
 
 def options(**given: Any) -> VLLMSampling:
-    limit = {"startup_seconds": STARTUP_SECONDS}
-    return VLLMSampling(temperature=TEMPERATURE, prove=Prove.every, **limit, **given)
+    given["startup_seconds"] = STARTUP_SECONDS
+    return VLLMSampling(temperature=TEMPERATURE, prove=Prove.every, **given)
 
 
 @pytest.fixture(scope="module", params=variants(KINDS, ["llama-tied", "gptneox"]))
@@ -272,6 +272,7 @@ def wait_for_end(session: int) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", names(["sync", "async"], ["async"]))
 def test_a_run_trains_on_what_vllm_draws_and_ends_with_its_log(tmp_path: Path, mode: str) -> None:
     folder = tmp_path / "run"
@@ -293,6 +294,7 @@ def test_a_run_trains_on_what_vllm_draws_and_ends_with_its_log(tmp_path: Path, m
     wait_for_end(pid)
 
 
+@pytest.mark.timeout(1800)
 def test_a_killed_run_takes_its_vllm_with_it(tmp_path: Path) -> None:
     run = started(tmp_path / "run", "mode=async")
     pid = server_of(tmp_path)

@@ -88,10 +88,11 @@ class VLLMProcess:
 
     def failure(self, doing: str, complaint: str, seconds: float = 0.0) -> EngineFailure:
         """The error to raise: how the process ended, if it does within so many seconds, or else the
-        complaint; and the last lines of its log, which stays."""
+        complaint; and the last lines of its log, which stays. What an ended one started ends."""
         self._has_failed = True
         if (code := self._child.wait(seconds)) is not None:
             complaint = f"ended ({exit_text(code)})"
+            self._child.close()  # its engine lives on without it
         return EngineFailure(
             f"vLLM (pid {self.pid}) {complaint}, {doing}; its log {self.log} ends with:\n"
             f"{last_lines(self.log)}"
