@@ -1,4 +1,4 @@
-"""Runs that another user or machine wrote: the code that they name runs with --trust alone.
+"""Runs that another user wrote: the code that they name runs with --trust alone.
 
 A run's folder names code: modules of its working folder, plugins, files of options, which can
 configure Hydra. It names addresses too, and the variables whose values are sent there as keys.
@@ -80,17 +80,18 @@ def named_in(key: str, part: Any) -> Iterator[str]:
 
 
 def author_of(run: Path) -> str:
-    """Who wrote a run, in words; "" for this user on this machine, who started it elsewhere than in
-    its own folder. Archives lose the owner of files, and their senders choose what is recorded:
-    each must be as here."""
+    """Who wrote a run, in words; "" for this user, who started it elsewhere than in its own folder.
+    Archives lose the owner of files, and their senders choose what is recorded: both must be as
+    here."""
     manifest = read_manifest(manifest_path(run))
     owners = {path.stat().st_uid for path in (run, run / MANIFEST)}
     if others := owners - {os.getuid()}:
         return f"the user {user_name(others.pop())}"
-    user = user_name(os.getuid())
     recorded: Mapping[str, Any] = manifest.get("host") or {}
-    author = recorded.get("user", user)
-    if author != user or not is_this_host(manifest):
-        return f"{author} on the host {recorded.get('name', '?')}"
+    author = recorded.get("user")
+    # One user works on the many hosts of a cluster.
+    is_own = author == user_name(os.getuid()) if author else is_this_host(manifest)
+    if not is_own:
+        return f"{author or 'a user'} on the host {recorded.get('name', '?')}"
     start = Path(manifest.get("working_folder") or "/").resolve()
     return "a command within its own folder" if start.is_relative_to(run.resolve()) else ""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections import Counter
 from typing import Any, NamedTuple
 
-import httpx2
 import openai
 
 from rlhf_lab.rewards.judge.options import EndpointReward, verdict
 from rlhf_lab.rewards.judge.proxies import is_loopback, proxy_of
 from rlhf_lab.types.errors import UserError
 
+# The client of HTTP that openai is built on, which is another one in other versions.
+http: Any = sys.modules[openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0]]
 # Statuses below 500 of requests that the client sends again.
 RETRIED = (408, 409, 429)
 # OpenAI's code of an account without credit, which comes with status 429; waiting does not help.
@@ -31,7 +33,7 @@ class Reply(NamedTuple):
     output_tokens: int
 
 
-class Failed(httpx2.RequestError):  # type: ignore[misc]
+class Failed(http.RequestError):  # type: ignore[misc]
     """A request without a usable answer, which the client sends again. kind: for the counts."""
 
     def __init__(self, kind: str) -> None:
@@ -45,13 +47,13 @@ class Transfer(openai.DefaultAsyncHttpxClient):  # type: ignore[misc]
 
     def __init__(self, options: EndpointReward, key: str, counts: Counter[str]) -> None:
         # A transport that is given goes through no proxy of the environment.
-        direct = {"transport": httpx2.AsyncHTTPTransport()} if is_loopback(options.base_url) else {}
+        direct = {"transport": http.AsyncHTTPTransport()} if is_loopback(options.base_url) else {}
         super().__init__(timeout=options.timeout_s, **direct)
         self._options = options
         self._key = key
         self._counts = counts
 
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+    async def send(self, request: Any, **options: Any) -> Any:
         """The response if it is of use, or has a status that the client retries. Raises Failed,
         and UserError for a refusal that no further request changes."""
         self._counts["judge_calls"] += 1
@@ -62,11 +64,11 @@ class Transfer(openai.DefaultAsyncHttpxClient):  # type: ignore[misc]
             if response.is_success:
                 self._count(reply_of(response.text))
                 return response
-        except (TimeoutError, httpx2.TimeoutException):
+        except (TimeoutError, http.TimeoutException):
             raise self._failed("timeout") from None
         except Failed as failure:
             raise self._failed(failure.kind) from None
-        except httpx2.RequestError:
+        except http.RequestError:
             raise self._failed("connection") from None
         is_final = 400 <= response.status_code < 500 and response.status_code not in RETRIED
         if is_final or NO_CREDIT in response.text:
@@ -104,7 +106,7 @@ class Transfer(openai.DefaultAsyncHttpxClient):  # type: ignore[misc]
     def _remedy(self, status: int, proxy: str) -> str:
         variable = self._options.key_variable
         if proxy:
-            host = httpx2.URL(self._options.base_url).host
+            host = http.URL(self._options.base_url).host
             return (
                 f"the answer is no API's, and the environment sends requests through the proxy "
                 f"{proxy}: add {host} to NO_PROXY, or let the proxy pass it"
