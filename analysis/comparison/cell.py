@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.record import look_up
@@ -198,13 +199,16 @@ class Cell:
         """The last recorded value of a metric of the points, by seed; runs without it are left
         out. Seconds and totals are sums from the start, so this is the whole run's."""
         found = {
-            seed: rows[metric].dropna() for seed, rows in self.recorded.items() if metric in rows
+            seed: rows[metric].dropna()
+            for seed, rows in self.recorded.items()
+            if has_numbers(rows, metric)
         }
         return {seed: float(column.iloc[-1]) for seed, column in found.items() if len(column)}
 
     def has(self, column: str) -> bool:
         """Whether every run has numbers in a column of `versions` at all of them."""
-        return all(column in rows and not rows[column].isna().any() for rows in self.rows.values())
+        frames = self.rows.values()
+        return all(has_numbers(rows, column) and not rows[column].isna().any() for rows in frames)
 
     def at_the_end(self, seed: int) -> pd.DataFrame:
         """The evaluated versions of a seed, the last one by its evaluation on more prompts if it
@@ -217,8 +221,9 @@ class Cell:
 
     def _numbers(self, seed: int, column: str, at_end: bool = False) -> list[float]:
         rows, final = self.rows[seed], self.finals.get(seed) if at_end else None
-        if column not in rows:
-            raise UserError(f"{column}: {self.condition} has no such column; it has {list(rows)}")
+        if not has_numbers(rows, column):
+            there = list(rows.select_dtypes("number"))
+            raise UserError(f"{column}: {self.condition} has no such numbers; it has {there}")
         values = [float(value) for value in rows[column]]
         if final is not None and values:
             # As at_the_end, of which other columns would be thrown away.
@@ -230,6 +235,11 @@ class Cell:
                 "run out, or choose another metric"
             )
         return values
+
+
+def has_numbers(rows: pd.DataFrame, column: str) -> bool:
+    """Whether a table has a column, and not one of texts."""
+    return column in rows and is_numeric_dtype(rows[column])
 
 
 def with_common_seeds(*compared: Cell) -> tuple[Cell, ...]:

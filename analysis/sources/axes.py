@@ -84,13 +84,20 @@ class VersionAxes:
         }
         self._updates_a_round = optimizer_steps_per_round
 
-    def at(self, version: int) -> tuple[Point, bool]:
-        """The axes, and whether the version's round was recorded. Version 0 has cost nothing."""
+    def at(self, version: int, judged: Row | None = None) -> tuple[Point, bool]:
+        """The axes, and whether the version's round was recorded. Version 0 has cost nothing.
+
+        judged: the row of its evaluation, whose own axes stand for those that no round has.
+        """
         if version == 0:
             is_virtual = any(VIRTUAL_KEY in row for row in self._rows.values())
             return {**dict.fromkeys(COLUMNS, 0.0), VIRTUAL: 0.0 if is_virtual else math.nan}, True
         row: Mapping[str, Cell] = self._rows.get(version, {})
-        found = axes_of(row, self._step) | {"x/rounds": float(version)}
-        if not row and self._updates_a_round is not None:
+        found = axes_of(row, self._step)
+        if judged is not None:
+            own = axes_of(judged, self._step)
+            found = {name: own[name] if math.isnan(cost) else cost for name, cost in found.items()}
+        found["x/rounds"] = float(version)
+        if math.isnan(found["x/updates"]) and self._updates_a_round is not None:
             found["x/updates"] = float(version * self._updates_a_round)
         return found, bool(row)

@@ -6,11 +6,13 @@ import csv
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from rlhf_lab.runs.reading import Unreadable, content
+from rlhf_lab.runs.reading import Unreadable, content, unreadable
+from rlhf_lab.runs.walk import find
 from rlhf_lab_analysis.sources.findings import Finding, Kind
-from rlhf_lab_analysis.sources.record import Reading
+from rlhf_lab_analysis.sources.record import Reading, joined
 
 CSV_BYTES = 2**32
 # The widest field: a CSV of Open RL Benchmark may hold a table in one.
@@ -18,12 +20,24 @@ FIELD = 2**27
 
 
 def read_or_report(read: Callable[[], Reading], run: str = "") -> Reading:
-    """The result of `read`; if it raises Unreadable, a finding about the run, or about the file if
+    """The result of `read`; if a file cannot be read, a finding about the run, or about the file if
     the run is not known."""
     try:
         return read()
     except Unreadable as error:
         return Reading((), (damage_finding(error, run),))
+    except OSError as error:
+        return Reading((), (damage_finding(unreadable(str(error.filename), error), run),))
+
+
+def read_below(
+    root: Path, is_wanted: Callable[[Path], bool], read: Callable[[Path], Reading]
+) -> Reading:
+    """What `read` makes of a file, or of each wanted file in a folder or below it;
+    files and folders that cannot be read are findings."""
+    problems: list[Unreadable] = []
+    readings = [read_or_report(partial(read, path)) for path in find(root, is_wanted, problems)]
+    return joined([*readings, Reading((), tuple(map(damage_finding, problems)))])
 
 
 def damage_finding(error: Unreadable, run: str = "", place: str = "") -> Finding:
@@ -34,8 +48,9 @@ def damage_finding(error: Unreadable, run: str = "", place: str = "") -> Finding
 
 @dataclass(frozen=True)
 class CsvTable:
-    """What a CSV file holds: names of its columns, its rows without empty values, each with the
-    number of its last line, and what is left out of it."""
+    """What a CSV file holds: names of its columns; its rows that are not empty, each with the
+    number of its last line, without empty values and columns without a name; what is left out of
+    it. Spaces around names and values are no part of them."""
 
     names: list[str]
     rows: list[tuple[int, dict[str, str]]]
@@ -50,11 +65,15 @@ def csv_table(path: Path) -> CsvTable:
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     table = CsvTable([], [], [])
     try:
-        for line in filter(None, lines):
+        for line in lines:
+            cells = [text.strip() for text in line]
+            if not any(cells):
+                continue
             if not table.names:
-                table.names.extend(line)
+                table.names.extend(cells)
             elif len(line) == len(table.names):
-                row = {name: text for name, text in zip(table.names, line, strict=True) if text}
+                named = zip(table.names, cells, strict=True)
+                row = {name: text for name, text in named if name and text}
                 table.rows.append((lines.line_num, row))
             else:
                 counts = f"{len(line)} of {len(table.names)} values"
@@ -64,16 +83,6 @@ def csv_table(path: Path) -> CsvTable:
             raise Unreadable(path, f"it is no CSV ({error})", "line 1") from error
         table.problems.append(f"line {lines.line_num} is no CSV ({error}): read up to it")
     return table
-
-
-def parsed(text: str) -> int | float | str:
-    """A number, or the text."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def decode_text(data: bytes, path: Path) -> str:

@@ -14,13 +14,14 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.manifest import fork_changes, read_manifest, state_in
 from rlhf_lab.runs.provenance import short_commit
 from rlhf_lab.runs.reading import Unreadable, checked, read_yaml
-from rlhf_lab.runs.summaries import run_folders
 from rlhf_lab.runs.trackers.mirrors import TrackedRun, tags
 from rlhf_lab.runs.trackers.options import TrackerOptions
 from rlhf_lab.runs.verification import changed_files, contradictions
+from rlhf_lab.runs.walk import is_run, walk
 from rlhf_lab.sweeps.sweep_file import RECORD, job_folders, read_record, same_path
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.conditions import FORK_CHANGES, FORK_PARENT
+from rlhf_lab_analysis.sources.damage import damage_finding
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.record import (
     Cell,
@@ -57,10 +58,11 @@ NAMED = ("task", "algo", "mode", "model", "correction")
 def read_folder(root: Path) -> Reading:
     """Every run in a folder or below it. Damaged runs, and jobs of sweeps without a run, become
     findings."""
-    sweeps = [path.parent for path in sorted(root.rglob(RECORD))]
-    records, findings = [], []
+    problems: list[Unreadable] = []
+    found = sorted(walk(root, problems), key=lambda one: str(one[0]))
+    records, findings = [], list(map(damage_finding, problems))
     manifests: dict[Path, Mapping[str, Any]] = {}
-    for folder in run_folders(root):
+    for folder in (folder for folder, files in found if is_run(files)):
         place = same_path(folder)
         try:
             manifests[place] = read_manifest(folder / MANIFEST)
@@ -70,6 +72,7 @@ def read_folder(root: Path) -> Reading:
             findings.append(Finding(Kind.damaged, "", str(folder), what))
         else:
             records.append(record_of(folder, manifests[place], root))
+    sweeps = (folder for folder, files in found if RECORD in files)
     findings += [one for folder in sweeps for one in check_sweep(folder, manifests)]
     return Reading(tuple(records), tuple(findings))
 

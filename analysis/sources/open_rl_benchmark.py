@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_lab.runs.reading import Unreadable, checked, file_size, parse_json
-from rlhf_lab_analysis.sources.damage import CsvTable, csv_table, parsed, read_or_report
+from rlhf_lab_analysis.sources.damage import CsvTable, csv_table, read_below, read_or_report
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.history import split_history, wandb_facts
-from rlhf_lab_analysis.sources.record import Reading, Record, Source, joined
+from rlhf_lab_analysis.sources.record import Reading, Record, Source, joined, parsed
 
 BESIDE = ("-journal", "-wal", "-shm")
 # In run_df.csv a value that was never logged is empty, and NaN is written out.
@@ -24,8 +24,7 @@ NEEDED = ("name", "state", "username", "project", "entity", "config")
 
 def read_benchmark(root: Path) -> Reading:
     """Every run of a database, or of those in a folder or below it."""
-    paths = [root] if root.is_file() else sorted(root.rglob(DATABASE))
-    return joined(read_or_report(partial(read_database, path)) for path in paths)
+    return read_below(root, lambda path: path.name == DATABASE, read_database)
 
 
 def read_database(path: Path) -> Reading:
@@ -99,5 +98,5 @@ def record_of(
 
 
 def curve(table: CsvTable) -> list[dict[str, Any]]:
-    """The rows of a run's history. The column without a name is the row's number."""
-    return [{name: parsed(text) for name, text in row.items() if name} for _, row in table.rows]
+    """The rows of a run's history."""
+    return [{name: parsed(text) for name, text in row.items()} for _, row in table.rows]

@@ -171,13 +171,19 @@ def flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_seed(value: Any) -> int | None:
-    """A seed, also one that was written as text; None if it is none."""
-    if isinstance(value, str):
+    """A seed, also one that was written as text, with a fraction of 0 or without; None if it is
+    none."""
+    return whole(parsed(value) if isinstance(value, str) else value)
+
+
+def parsed(text: str) -> int | float | str:
+    """A number, or the text."""
+    for kind in (int, float):
         try:
-            value = int(value)
+            return kind(text)
         except ValueError:
-            return None
-    return whole(value)
+            continue
+    return text
 
 
 def whole(value: Any) -> int | None:

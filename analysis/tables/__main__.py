@@ -21,7 +21,7 @@ from rlhf_lab_analysis.tables.store import files, save
 from rlhf_lab_analysis.tables.summary import show
 from rlhf_lab_analysis.tables.table import make_tables, place_runs, select
 
-KINDS = "folder, orb, csv, tensorboard, saved, or wandb:ENTITY/PROJECT"
+KINDS = "folder, orb, csv, tensorboard, offline, saved, or wandb:ENTITY/PROJECT"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -62,7 +62,7 @@ def versions_frame(runs: Sequence[Placed], metrics: Sequence[str]) -> pd.DataFra
         own, keep = columns(run.record, run.place), metric_columns(run, metrics)
         for row in run.record.evals:
             version = int(row["version"])
-            point, _ = axes.at(version)
+            point, _ = axes.at(version, row)
             place = {"label": row.get("label", ""), "version": version}
             rows.append(own | place | point | metric_values(drop_own_columns(row), keep))
     return make_frame(rows, [*key_columns(runs), *OWN, *AXES])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rlhf_lab.runs.folder import MANIFEST
+from rlhf_lab.runs.reading import Unreadable
+from rlhf_lab.runs.walk import is_run, walk
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.sources.csv_files import read_csv
 from rlhf_lab_analysis.sources.filters import ALL, Filters
@@ -18,23 +20,17 @@ from rlhf_lab_analysis.sources.open_rl_benchmark import DATABASE, read_benchmark
 from rlhf_lab_analysis.sources.record import Reading, Source, joined
 from rlhf_lab_analysis.sources.tensorboard_files import read_events
 from rlhf_lab_analysis.sources.validity import clean_reading
-from rlhf_lab_analysis.tables.saved import END, SIGN, read_saved
-
-
-def refuse_offline(path: Path) -> Reading:
-    """wandb's own files are in a format that only wandb reads."""
-    raise UserError(
-        f"{path} holds wandb's offline files: send them by `rlhf-lab sync` (or `wandb sync`) and "
-        "read wandb:ENTITY/PROJECT, or read the folder of the run itself"
-    )
-
+from rlhf_lab_analysis.sources.wandb_files import read_offline
+from rlhf_lab_analysis.tables.saved import SIGNS as SIGNS_OF_SAVED
+from rlhf_lab_analysis.tables.saved import read_saved
+from rlhf_lab_analysis.tables.store import is_saved
 
 READERS: dict[Source, Callable[[Path], Reading]] = {
     Source.folder: read_folder,
-    Source.offline: refuse_offline,
+    Source.offline: read_offline,
     Source.orb: read_benchmark,
     Source.tensorboard: read_events,
-    Source.csv: read_csv,
+    Source.csv: partial(read_csv, is_other=is_saved),
     Source.saved: read_saved,
 }
 # The first kind that a folder holds is what it is read as; the files of runs are not searched.
@@ -44,7 +40,7 @@ SIGNS: dict[Source, Callable[[str], bool]] = {
     Source.offline: lambda name: name.endswith(".wandb"),
     Source.tensorboard: lambda name: "tfevents" in name,
     Source.csv: lambda name: name.endswith(".csv"),
-    Source.saved: lambda name: name.endswith(SIGN),
+    Source.saved: lambda name: name.endswith(SIGNS_OF_SAVED),
 }
 # A database of Open RL Benchmark has a CSV a run.
 BELONGS = {Source.csv: Source.orb}
@@ -83,8 +79,11 @@ def read_source(text: str, filters: Filters = ALL) -> Reading:
 def kinds_of(path: Path) -> list[Source]:
     """The kind of source that a path is, and those that it holds beside folders of runs, which come
     first. Raises UserError if it holds no kind, or several and no run."""
-    found = signs_in(path)
+    problems: list[Unreadable] = []
+    found = signs_in(path, problems)
     kinds = [kind for kind in SIGNS if kind in found and BELONGS.get(kind) not in found]
+    if not kinds and problems:
+        raise problems[0]
     if not kinds:
         raise UserError(
             f"{path} holds nothing to read ({MANIFEST}, {DATABASE}, event files, .csv or saved "
@@ -96,16 +95,22 @@ def kinds_of(path: Path) -> list[Source]:
     return kinds
 
 
-def signs_in(path: Path) -> set[Source]:
-    """The kinds of files in a folder or below it, outside of the folders of runs."""
-    if path.is_file() and path.suffix == END:
-        return {Source.saved}
+def signs_in(path: Path, problems: list[Unreadable]) -> set[Source]:
+    """The kinds of files in a folder or below it, outside of the folders of runs. problems: gets
+    what cannot be read."""
     if path.is_file():
-        return {kind for kind, is_sign in SIGNS.items() if is_sign(path.name)}
+        return {Source.saved} if is_saved(path) else kinds_named(path.name)
     found: set[Source] = set()
-    for _, folders, files in os.walk(path):
-        here = {kind for kind, is_sign in SIGNS.items() for name in files if is_sign(name)}
-        if Source.folder in here:
-            here, folders[:] = {Source.folder}, []
-        found |= here
+    for folder, files in walk(path, problems):
+        if is_run(files):
+            found.add(Source.folder)
+            continue
+        for name in files:
+            named = kinds_named(name)
+            found |= named - {Source.csv} if is_saved(folder / name) else named
     return found
+
+
+def kinds_named(name: str) -> set[Source]:
+    """The kinds of source that a file of this name is a sign of."""
+    return {kind for kind, is_sign in SIGNS.items() if is_sign(name)}

@@ -1,4 +1,4 @@
-"""Read tables that were saved as Parquet back as run records."""
+"""Read tables that were saved back as run records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pandas as pd
 
 from rlhf_lab.runs.reading import Unreadable, checked, parse_json
 from rlhf_lab_analysis.sources.axes import COLUMNS as AXES
-from rlhf_lab_analysis.sources.damage import read_or_report
+from rlhf_lab_analysis.sources.damage import read_below, read_or_report
 from rlhf_lab_analysis.sources.findings import Finding, Kind
 from rlhf_lab_analysis.sources.record import (
     EXACT,
@@ -26,28 +26,26 @@ from rlhf_lab_analysis.sources.record import (
     whole,
 )
 from rlhf_lab_analysis.tables.frames import METRIC, OWN
-from rlhf_lab_analysis.tables.store import TEXTS, load
+from rlhf_lab_analysis.tables.store import TEXTS, load, set_of
 
 T = TypeVar("T")
 
 # Findings that are read from the saved table; all others are derived again from the runs.
 STORED_KINDS = (Kind.damaged, Kind.absent, Kind.not_finite, Kind.not_a_number)
 LAST_AXIS = AXES[-1]
-SIGN, END = ".runs.parquet", ".parquet"
+SIGNS = (".runs.parquet", ".runs.csv")
 
 
 def read_saved(place: Path) -> Reading:
     """The runs of the tables saved at a path, or of all tables in a folder. Tables may have been
     saved with fewer points than were recorded. Damaged or incomplete tables become a finding."""
-    if place.is_file():
-        return read_or_report(partial(read_one, place))
-    found = sorted(place.rglob(f"*{SIGN}"))
-    paths = [path.with_name(path.name.removesuffix(SIGN) + END) for path in found]
-    return joined(read_or_report(partial(read_one, path)) for path in paths)
+    return read_below(place, lambda path: path.name.endswith(SIGNS), read_one)
 
 
-def read_one(path: Path) -> Reading:
-    """The runs of the tables that were saved under one name. Raises Unreadable."""
+def read_one(file: Path) -> Reading:
+    """The runs of the tables that were saved together, by the file of any of them. Raises
+    Unreadable."""
+    path = set_of(file)
     tables = load(path)
     points, versions = (rows_by_run(frame) for frame in (tables.points, tables.versions))
     stored = [one for one in tables.findings if one.kind in STORED_KINDS]

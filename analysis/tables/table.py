@@ -73,13 +73,18 @@ def make_tables(reading: Reading, filters: Filters = ALL, metrics: Sequence[str]
     """Tables of the runs that the filters choose.
 
     metrics: names to keep, all if empty. Raises UserError if no run is left, or none has any of the
-    metrics, and names those that exist.
+    metrics, and names those that exist and what was wrong with the others.
     """
     wanted, dropped = select(reading, filters)
     placed = place_runs(wanted)
     names = sorted(set[str]().union(*(n for run in placed for n in metric_names(run.record))))
     if metrics and not set(metrics) & set(names):
-        raise UserError(f"--metric {', '.join(metrics)}: no run has it; there are {listing(names)}")
+        known = (one for run in placed for one in run.record.findings)
+        why = next((one for one in known if any(name in one.what for name in metrics)), None)
+        raise UserError(
+            f"--metric {', '.join(metrics)}: no run has it; there are {listing(names)}"
+            + (f"; {why.line}" if why else "")
+        )
     selected = {run.record.run for run in placed}
     found = [*reading.findings, *(one for one in dropped if one.run in selected)]
     found += findings_of(placed, metrics)

@@ -29,11 +29,14 @@ from rlhf_lab.runs.disk import (
     disk_error,
     disk_error_text,
     follow_umask,
+    remove_drafts,
     save_file,
     umask,
+    verify,
     writing,
 )
 from rlhf_lab.runs.locks import try_lock
+from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.override_text import quoted
 from rlhf_lab.types.errors import UserError
@@ -102,6 +105,54 @@ def test_the_umask_is_found_without_a_change_of_it(
             patch.delattr(os, "umask")
             assert umask(tmp_path) == 0o037
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", sorted({errno.EPERM, errno.EINVAL, errno.ENOTSUP}))
+def test_a_file_system_needs_neither_links_nor_rights_nor_folders_that_are_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    plain = os.fsync
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    def flushes_files(descriptor: int) -> None:
+        refused() if stat.S_ISDIR(os.fstat(descriptor).st_mode) else plain(descriptor)
+
+    for name, fault in (("link", refused), ("chmod", refused), ("fsync", flushes_files)):
+        monkeypatch.setattr(os, name, fault)
+    with atomic_folder(tmp_path / "key", {"stage": "sft"}) as draft:
+        (draft / "file").write_text("")
+    assert verify(tmp_path / "key")["stage"] == "sft"
+    RunDirectory.create(tmp_path / "run", {}, "seed: 1\n").finish("finished")
+    with pytest.raises(UserError, match="already holds a run"):
+        RunDirectory.create(tmp_path / "run", {}, "seed: 1\n")
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "rename"])
+def test_a_fault_of_the_disk_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def broken(*_: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, call, broken)
+    with pytest.raises(OSError) as raised, atomic_folder(tmp_path / "key", {}) as draft:
+        (draft / "file").write_text("")
+    assert raised.value.errno == errno.EIO and "key" in str(raised.value.filename)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_drafts_of_one_product_are_removed_and_others_stay(tmp_path: Path) -> None:
+    for name in ("abc", "abcd"):
+        with pytest.raises(KeyError), atomic_folder(tmp_path / name, {}) as draft:
+            draft.with_name(f"{draft.name}x").mkdir()  # as a process that was killed leaves it
+            raise KeyError
+    remove_drafts(tmp_path, "abc")
+    (left,) = tmp_path.iterdir()
+    assert "abcd" in left.name
+    remove_drafts(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 # Faults.

@@ -17,6 +17,7 @@ import pytest
 from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import forkserver, locks, run_directory
+from rlhf_lab.runs.folder import CONFIG, MANIFEST
 from rlhf_lab.runs.jsonl import JsonlTracker
 from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.row_digests import EMPTY, Extent, RunningExtent, cut_all, extent_of
@@ -134,9 +135,16 @@ def test_a_start_that_was_killed_before_its_manifest_leaves_a_folder_to_start_in
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
-    for name in ("replace", "link"):
+    replace = os.replace
+    for written in (CONFIG, MANIFEST):
+
+        def killed(draft: Path, path: Path, last: str = written) -> None:
+            if path.name == last:
+                raise KeyboardInterrupt
+            replace(draft, path)
+
         with monkeypatch.context() as patch:
-            patch.setattr(os, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(os, "replace", killed)
             with pytest.raises(KeyboardInterrupt), run_directory.run_lock(folder):
                 RunDirectory.create(folder, {}, "seed: 1\n")
         assert list_runs(tmp_path) == []

@@ -24,7 +24,7 @@ from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.models.weights import weights_digest
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.tasks.references import reference_groups
-from rlhf_lab.training.stages.cache import cached
+from rlhf_lab.training.stages.cache import cached, product_folder
 from rlhf_lab.training.stages.labels import LabelOptions, Noise, prefers_first, write_labels
 from rlhf_lab.training.stages.options import LossOn
 from rlhf_lab.training.stages.supervised import counted
@@ -86,8 +86,10 @@ def test_a_product_is_made_once_and_only_whole(tmp_path: Path) -> None:
     first, was_cached = cached(tmp_path, "stage", {"a": 1}, make)
     assert not was_cached
     assert cached(tmp_path, "stage", {"a": 1}, make) == (first, True)
+    killed = tmp_path / "stage" / f".making-{product_folder(tmp_path, 'stage', {'a': 2}).name}-x"
+    killed.mkdir()
     assert cached(tmp_path, "stage", {"a": 2}, make)[0] != first
-    assert len(calls) == 2
+    assert len(calls) == 2 and not killed.exists()
 
     def fail(folder: Path) -> None:
         (folder / "half").write_text("half")

@@ -15,6 +15,7 @@ from rlhf_lab.cli.command import OptionsCommand
 from rlhf_lab.runs.manifest import error_of, fork_changes
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console, counted, seconds_text
+from rlhf_lab.runs.walk import walk
 from rlhf_lab.sweeps.sweep_file import RECORD, job_folders, read_record, same_path
 from rlhf_lab.types.errors import UserError
 
@@ -202,7 +203,9 @@ def show(options: argparse.Namespace, console: Console) -> int:
     every = [run for root in folders for run in runs_in(root, is_only=len(folders) == 1)]
     newest = sorted(every, key=started)[-options.last :] if options.last else every
     listed = sorted(newest, key=lambda run: sort_key(run, options.sort))
-    sweeps = [path.parent for root in folders for path in sorted(root.rglob(RECORD))]
+    sweeps = [
+        folder for root in folders for folder, files in sorted(walk(root, [])) if RECORD in files
+    ]
     if options.json:
         sys.stdout.write(as_json(listed, sweeps, every) + "\n")
         return 0

@@ -11,9 +11,9 @@ from rlhf_lab.cli.exit_codes import FAILED
 from rlhf_lab.runs.folder import MANIFEST
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.reading import Unreadable
-from rlhf_lab.runs.summaries import run_folders
 from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.runs.verification import verify_run
+from rlhf_lab.runs.walk import is_run, walk
 from rlhf_lab.types.errors import UserError
 
 SHOWN = 5
@@ -27,8 +27,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def verify(options: argparse.Namespace, console: Console) -> int:
     """Print a line for each finding, and the files that nothing is known of. Returns 1 if there is
     a finding."""
-    runs = [run for folder in options.folders for run in runs_below(folder)]
-    found: list[str] = []
+    unread: list[Unreadable] = []
+    runs = [run for folder in options.folders for run in runs_below(folder, unread)]
+    found = list(map(str, unread))
     for run in runs:
         problems, missing = verify_run(run)
         found += [*problems, *weights_problems(run, missing), *checkpoint_problems(run)]
@@ -41,8 +42,10 @@ def verify(options: argparse.Namespace, console: Console) -> int:
     return FAILED if found else 0
 
 
-def runs_below(folder: Path) -> Sequence[Path]:
-    if runs := run_folders(folder):
+def runs_below(folder: Path, unread: list[Unreadable]) -> Sequence[Path]:
+    """The runs in a folder. unread: gets what cannot be read. Raises UserError if there is none."""
+    runs = sorted(one for one, files in walk(folder, unread) if is_run(files))
+    if runs or unread:
         return runs
     raise UserError(f"{folder} holds no run: rlhf-lab verify RUN takes folders with runs")
 

@@ -30,6 +30,8 @@ CLOSED = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR,
     errno.ENAMETOOLONG, errno.ELOOP,
 }  # fmt: skip
+# What file systems answer to what they do not have: rights, or folders that are flushed.
+UNSUPPORTED = {errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 # An error of the system in the exceptions of libraries in Rust.
 OF_SYSTEM = re.compile(r"\(os error (\d+)\)")
 ENTRY = "entry.json"
@@ -74,11 +76,13 @@ def refusing(option: str) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """For calls of a library that saves a file or folder: its own exceptions for errors of the
-    system become an OSError with the path."""
+    """For calls that save a file or folder: errors of the disk get its path, unless they have one,
+    and a library's own exceptions for errors of the system become an OSError with it."""
     try:
         yield
-    except OSError:
+    except OSError as error:
+        if error.filename is None and error.errno in FULL | CLOSED:
+            error.filename = str(path)
         raise
     except Exception as error:
         if not (match := OF_SYSTEM.search(str(error))):
@@ -102,9 +106,23 @@ def follow_umask(path: Path) -> None:
         mode = part.lstat().st_mode
         if part.is_dir() and not part.is_symlink():
             # The special bits of a shared folder pass its group on.
-            part.chmod(mode & 0o7000 | 0o777 & ~mask)
+            wanted = mode & 0o7000 | 0o777 & ~mask
         elif part.is_file() and not part.is_symlink():
-            part.chmod(mode & 0o111 | 0o666 & ~mask)
+            wanted = mode & 0o111 | 0o666 & ~mask
+        else:
+            continue
+        with where_supported():
+            part.chmod(wanted)
+
+
+@contextmanager
+def where_supported() -> Iterator[None]:
+    """For what is right without it, where the file system does not have it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
 
 
 def umask(folder: Path) -> int:
@@ -124,25 +142,20 @@ class CorruptFolder(Exception):
 
 
 @contextmanager
-def atomic_file(path: Path, *, is_new: bool = False) -> Iterator[Path]:
-    """A draft to write; on leaving, it takes the place of `path` in one step.
-
-    is_new: raises FileExistsError if there is such a file already. On any error the draft is
-    removed.
-    """
+def atomic_file(path: Path) -> Iterator[Path]:
+    """A draft to write; on leaving, it takes the place of `path` in one step. On any error the
+    draft is removed."""
     draft = path.with_name(f"{DRAFT}{uuid4().hex[:12]}-{path.name}")
     try:
-        yield draft
-        if is_new:
-            os.link(draft, path)
-        else:
+        with writing(path):
+            yield draft
             os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def atomic_write(path: Path, text: str, *, is_new: bool = False) -> None:
-    with atomic_file(path, is_new=is_new) as draft:
+def atomic_write(path: Path, text: str) -> None:
+    with atomic_file(path) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
@@ -156,23 +169,24 @@ def atomic_folder(
     On any error the draft is removed. digests: those known by then, by paths in the folder.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=folder.parent))
+    draft = Path(tempfile.mkdtemp(prefix=f"{DRAFT}{folder.name}-", dir=folder.parent))
     try:
         yield draft
-        names = {str(path.relative_to(draft)): path for path in files_in(draft)}
-        files = {name: digests.get(name) or file_digest(path) for name, path in names.items()}
-        entry = {**facts, "files": files}
-        (draft / ENTRY).write_text(json.dumps(entry, indent=1, sort_keys=True), encoding="utf-8")
-        follow_umask(draft)
-        for path in [*files_in(draft), draft / ENTRY]:
-            flush(path)
-        try:
-            os.rename(draft, folder)
-        except OSError:
-            if not folder.exists():
-                raise
-            verify(folder)
-        flush(folder.parent)
+        with writing(folder):
+            names = {str(path.relative_to(draft)): path for path in files_in(draft)}
+            files = {name: digests.get(name) or file_digest(path) for name, path in names.items()}
+            entry = {**facts, "files": files}
+            atomic_write(draft / ENTRY, json.dumps(entry, indent=1, sort_keys=True))
+            follow_umask(draft)
+            for path in [*files_in(draft), draft / ENTRY]:
+                flush(path)
+            try:
+                os.rename(draft, folder)
+            except OSError:
+                if not folder.exists():
+                    raise
+                verify(folder)
+            flush(folder.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -202,9 +216,10 @@ def verify(folder: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
     return entry
 
 
-def remove_drafts(parent: Path) -> None:
-    """Remove drafts that killed processes left. Only for a folder that one process has locked."""
-    for prefix in (DRAFT, *OLD_DRAFTS):
+def remove_drafts(parent: Path, name: str = "") -> None:
+    """Remove drafts that killed processes left, of everything in a folder or of the folder `name`
+    in it. Only for what this process has locked."""
+    for prefix in (f"{DRAFT}{name}-",) if name else (DRAFT, *OLD_DRAFTS):
         for draft in parent.glob(f"{prefix}*"):
             discard(draft)
 
@@ -229,13 +244,14 @@ def file_digest(path: Path) -> str:
 
 
 def flush(path: Path) -> None:
-    """Force a file or folder to the disk."""
+    """Force a file to the disk, or a folder where the file system can."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        # The fsync of macOS leaves data in the disk's cache.
-        if full := getattr(fcntl, "F_FULLFSYNC", None):
-            fcntl.fcntl(descriptor, full)
-        else:
-            os.fsync(descriptor)
+        with where_supported() if path.is_dir() else writing(path):
+            # The fsync of macOS leaves data in the disk's cache.
+            if full := getattr(fcntl, "F_FULLFSYNC", None):
+                fcntl.fcntl(descriptor, full)
+            else:
+                os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -84,8 +84,8 @@ class RunDirectory:
         """Claim a new or empty folder, and write the config and the manifest.
 
         The manifest appears last, so that a folder with a manifest has a config; a process that was
-        killed before that has started no run. Raises UserError if the folder has other contents.
-        Of several processes that want the same folder, exactly one gets it.
+        killed before that has started no run. The caller has the folder's lock. Raises UserError if
+        the folder has other contents.
         """
         make_folder(folder)
         require_empty(folder, config_yaml)
@@ -94,9 +94,7 @@ class RunDirectory:
         try:
             atomic_write(folder / CONFIG, config_yaml)
             whole["records"] = {CONFIG: recorded(CONFIG, extent_of(folder / CONFIG))}
-            atomic_write(folder / MANIFEST, as_json(whole), is_new=True)
-        except FileExistsError as error:
-            raise already_a_run(folder) from error
+            atomic_write(folder / MANIFEST, as_json(whole))
         except OSError as error:
             raise UserError(
                 f"output.dir={folder} cannot be written to ({error.strerror}): choose another"

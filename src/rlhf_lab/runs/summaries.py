@@ -25,6 +25,7 @@ from rlhf_lab.runs.manifest import read_manifest, state_in
 from rlhf_lab.runs.reading import Unreadable
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.verification import changed_files, contradictions
+from rlhf_lab.runs.walk import is_run, walk
 
 
 @dataclass(frozen=True)
@@ -47,23 +48,20 @@ class RunSummary:
     problem: str = ""
 
 
-def run_folders(root: Path) -> list[Path]:
-    """Every folder with a manifest, root or below it, by name; hidden folders are left out."""
-    found: list[Path] = []
-    for path, folders, files in os.walk(root):
-        if MANIFEST in files:
-            found.append(Path(path))
-            folders.clear()
-        folders[:] = [name for name in folders if not name.startswith(".")]
-    return sorted(found, key=str)
-
-
 def list_runs(root: Path, prefix: str = "") -> list[RunSummary]:
-    """Every run in root or in a folder below it, by name. prefix: of the names."""
-    return [
-        summary(folder, os.path.join(prefix, folder.relative_to(root)))
-        for folder in run_folders(root)
+    """Every run in root or in a folder below it, by name; a folder that cannot be read is listed as
+    an unreadable run. prefix: of the names."""
+
+    def name(folder: Path) -> str:
+        return os.path.join(prefix, os.path.relpath(folder, root))
+
+    problems: list[Unreadable] = []
+    found = [summary(one, name(one)) for one, files in walk(root, problems) if is_run(files)]
+    found += [
+        RunSummary(name(one.path), one.path, "unreadable", problem=f"{one.path}: {one.reason}")
+        for one in problems
     ]
+    return sorted(found, key=lambda run: str(run.folder))
 
 
 def summary(folder: Path, name: str) -> RunSummary:

@@ -81,8 +81,8 @@ def job_folder(folder: Path, name: str, recorded: str) -> Path:
 
 
 def same_path(path: Path) -> Path:
-    """An absolute path without `..`, to compare with others."""
-    return Path(os.path.normpath(path.absolute()))
+    """An absolute path without `..` and links, to compare with others."""
+    return Path(os.path.realpath(path))
 
 
 def check_record(folder: Path, sweep: SweepRecord, may_extend: bool) -> dict[str, Any]:

@@ -127,7 +127,7 @@ NUMBER = r"(?:(?:\d{1,3}(?:,\d{3})+|\d{1,30})(?:\.\d{1,30})?|\.\d{1,30})(?!\d)"
 SIGNED = rf"[-+]?{NUMBER}"
 FOLLOWED = r"\(|, *\d| *\^| *(?:\*\*|[-+*/]) *[\d.(\\]"
 MATH_ANSWER = re.compile(
-    rf"#### *\\?\$? *([-+]?\\[dt]?frac\{{{SIGNED}\}}\{{{SIGNED}\}}"
+    rf"#### *+\\?\$?+ *+([-+]?\\[dt]?frac\{{{SIGNED}\}}\{{{SIGNED}\}}"
     rf"|{SIGNED}(?: *[-+*/] *{NUMBER}){{0,7}})(?!{FOLLOWED})"
 )
 # The parser keeps state between calls.

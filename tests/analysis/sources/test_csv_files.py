@@ -150,13 +150,6 @@ def test_a_path_is_read_as_what_it_holds(tmp_path: Path) -> None:
         read_source("folder:nowhere")
 
 
-@pytest.mark.parametrize("named", ["{}", "{}/run-r1.wandb", "offline:{}"])
-def test_wandbs_offline_files_are_refused_with_what_to_do(tmp_path: Path, named: str) -> None:
-    (tmp_path / "run-r1.wandb").write_bytes(b":W&B")
-    with pytest.raises(UserError, match=r"offline files: send them by .*sync.* wandb:ENTITY/PROJ"):
-        read_source(named.format(tmp_path))
-
-
 # The command.
 
 
@@ -272,3 +265,29 @@ def test_a_real_job_that_is_gone_is_missed(sweep: Path, tmp_path: Path) -> None:
     shutil.rmtree(copy / "mode-sync/seed-2")
     (finding,) = read_source(str(copy)).findings
     assert (finding.kind, finding.place) == (Kind.absent, str(copy / "mode-sync/seed-2"))
+
+
+def test_sessions_of_a_restarted_run_are_merged_as_tensorboard_merges_them(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    for first, last, base, purge in (
+        (0, 20, 0.0, None),
+        (15, 18, 100.0, 15),
+        (17, 30, 200.0, None),
+    ):
+        writer = SummaryWriter(
+            str(tmp_path / "run"), purge_step=purge, filename_suffix=f".{int(base)}"
+        )
+        for step in range(first, last):
+            writer.add_scalar("reward", base + step, step)
+        writer.close()
+    (one,) = read_events(tmp_path).records
+    theirs = EventAccumulator(str(tmp_path / "run"), {"scalars": 0})
+    theirs.Reload()
+    last_of_step = {event.step: event.value for event in theirs.Scalars("reward")}
+    assert [row["reward"] for row in one.rounds] == [last_of_step[step] for step in range(30)]
+    assert one.rounds[-1]["reward"] == 229 and one.rounds[14]["reward"] == 14
+    (finding,) = one.findings
+    # Steps 15 to 19 of the first session, and 17 of the second.
+    assert finding.kind is Kind.duplicate and finding.what.startswith("6 values")

@@ -91,11 +91,12 @@ def test_damaged_files_leave_their_fellows_in_the_table(
 ) -> None:
     source_files.csv(tmp_path)
     (tmp_path / "bad.csv").write_bytes(b"\xff\xfe")
+    os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "folder.csv").mkdir()
     assert main([str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("2 runs") and "bad.csv: line 1: byte 1 is not UTF-8" in shown
-    assert "folder.csv: it is no regular file" in shown
+    assert "pipe.csv: it is no regular file" in shown
 
 
 # Parquet.

@@ -16,7 +16,7 @@ from rlhf_lab.tasks.constraints.reference_writer import (
 )
 from rlhf_lab.tasks.constraints.text import heads, lines, sentences, spans, split_tail, words
 
-TITLE = re.compile(r"<<[^<>\n]*\w[^<>\n]*>>")
+TITLE = re.compile(r"<<[^\w<>\n]*+\w[^<>\n]*+>>")
 FENCE = re.compile(r"```[^\n`]*\n(.*)\n```", re.DOTALL)
 
 
@@ -46,7 +46,7 @@ def end_as_question(text: str, writer: ReferenceWriter) -> str:
 
 
 def has_postscript(text: str) -> bool:
-    return bool(re.match(r"P\.\s?S\.\s*\W*\w", lines(text)[-1], re.IGNORECASE))
+    return bool(re.match(r"P\.\s?S\.\W*+\w", lines(text)[-1], re.IGNORECASE))
 
 
 def repeat_first_word(text: str, writer: ReferenceWriter) -> str:

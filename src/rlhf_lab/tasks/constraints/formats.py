@@ -24,8 +24,8 @@ BULLET = re.compile(r"^[-*+]\s+\S")
 NUMBERED = re.compile(r"^(\d{1,3})[.)]\s+\S")
 HEADING = re.compile(r"^##\s+\S")
 HIGHLIGHT = re.compile(r"(?<!\*)(\*{1,2})[^\s*](?:[^*\n]*[^\s*])?\1(?!\*)")
-PLACEHOLDER = re.compile(r"\[[^\[\]\n]*\w[^\[\]\n]*\]")
-PARENTHESES = re.compile(r"\([^()\n]*\w[^()\n]*\)")
+PLACEHOLDER = re.compile(r"\[[^\w\[\]\n]*+\w[^\[\]\n]*+\]")
+PARENTHESES = re.compile(r"\([^\w()\n]*+\w[^()\n]*+\)")
 
 
 def num_bullets(text: str) -> int:

@@ -98,7 +98,12 @@ def num_highlights(text: str) -> int:
 
 
 def num_bullets(text: str) -> int:
-    return len(re.findall(r"^\s*(?:\*[^*]|-).*$", text, re.MULTILINE))
+    return len(re.findall(r"^[^\S\n]*+(?:\*[^*]|-).*$", text, re.MULTILINE))
+
+
+def count_placeholders(text: str) -> int:
+    """Brackets that are closed in their line. One that is not ends the search in its line."""
+    return re.findall(r"\[[^\]\n]*+(\]?)", text).count("]")
 
 
 def has_sections(text: str, section_spliter: str, num_sections: float) -> bool:
@@ -107,7 +112,8 @@ def has_sections(text: str, section_spliter: str, num_sections: float) -> bool:
 
 
 def has_title(text: str) -> bool:
-    return any(title.strip("<> \t") for title in re.findall(r"<<[^\n]+>>", text))
+    rests = re.findall(r"<<([^\n]*+)", text)
+    return any(rest[: max(rest.rfind(">>"), 0)].strip("<> \t") for rest in rests)
 
 
 def is_json(text: str) -> bool:
@@ -165,7 +171,7 @@ IFEVAL: dict[str, Published] = {
         begins_paragraph, ("num_paragraphs", "nth_paragraph", "first_word")
     ),
     "detectable_content:number_placeholders": Published(
-        lambda text, num_placeholders: len(re.findall(r"\[.*?\]", text)) >= num_placeholders,
+        lambda text, num_placeholders: count_placeholders(text) >= num_placeholders,
         ("num_placeholders",),
     ),
     "detectable_content:postscript": Published(has_postscript, ("postscript_marker",)),

@@ -48,6 +48,7 @@ def cached(
                 stack.enter_context(locked(lock_file(folder), waits))
             if not folder.exists():
                 with refusing(f"output.cache={root}"):
+                    disk.remove_drafts(folder.parent, folder.name)
                     making = disk.atomic_folder(folder, {"stage": stage, "key": key})
                     draft = stack.enter_context(making)
                 make(draft)
