@@ -7,9 +7,7 @@ import re
 WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 MARKER = re.compile(r"^\s*(?:[-*+]|\d+[.)]|#+)\s+")
 # Marks that end no sentence, such as those in 1.5, are passed over with what closes behind them.
-SENTENCE = re.compile(
-    r".(?:[^.!?\n]++|[.!?]++[\"')\]*]*+(?!\s|$))*(?:[.!?]++[\"')\]*]*+|$)"
-)
+SENTENCE = re.compile(r".(?:[^.!?\n]++|[.!?]++[\"')\]*]*+(?!\s|$))*(?:[.!?]++[\"')\]*]*+|$)")
 # A full stop after a list number or in P.S. ends no sentence.
 STOP = re.compile(r"(?<=[^\W\d]|[\])*\"])(?<!\bP\.S)[.!?](?=\s|$|[\"*)])", re.IGNORECASE)
 BEFORE_HEAD = re.compile(r"(?:^|[.!?\n])\W*$")
