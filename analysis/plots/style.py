@@ -165,7 +165,16 @@ def on_paper(style: Style) -> Iterator[None]:
         "ytick.labelsize": style.font - 0.5,
         "legend.fontsize": style.font - 0.5,
     }
-    with matplotlib.rc_context({**RC, **letters}):
+    with no_rc_file():
+        matplotlib.rcParams.update(RC | letters)
+        yield
+
+
+@contextmanager
+def no_rc_file() -> Iterator[None]:
+    """Inside, no matplotlibrc of the working folder or the user changes a figure."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
         yield
 
 
@@ -176,7 +185,8 @@ def write(figure: Figure, path: Path, formats: Sequence[str]) -> list[Path]:
         raise UserError(f"--formats {','.join(unknown)}: choose from {','.join(METADATA)}")
     files = [path.with_name(f"{path.name}.{kind}") for kind in formats]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context(RC):
+    with no_rc_file():
+        matplotlib.rcParams.update(RC)
         for kind, file in zip(formats, files, strict=True):
             figure.savefig(file, format=kind, metadata=METADATA[kind])
     return files

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +16,13 @@ import pytest
 
 from rlhf_lab.cli import sync
 from rlhf_lab.cli.sync import OFFLINE
+from rlhf_lab.runs.processes import birth
 from rlhf_lab.runs.provenance import provenance
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.runs.trackers.mirrors import TrackedRun, open_mirrors
 from rlhf_lab.runs.trackers.options import TrackerOptions, WandbMode
 from rlhf_lab.runs.trackers.wandb import FILES
-from rlhf_lab.types.errors import UserError
+from rlhf_lab.types.errors import StopRequested, UserError
 from tests.support.wandb_server import WandbServer, serving
 
 pytestmark = pytest.mark.usefixtures("costly")
@@ -123,3 +130,61 @@ def test_a_folder_without_offline_runs_has_nothing_to_send(
 ) -> None:
     assert call(tmp_path) == 0
     assert "0 sent, 0 sent before" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_mute", [False, True])
+def test_a_server_that_does_not_answer_is_refused_before_anything_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_mute: bool
+) -> None:
+    """A port that refuses, and one that takes the request and says nothing."""
+    write_no_file_of_wandb(tmp_path / "run", "finished")
+    monkeypatch.setattr(sync, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(sync, "send", lambda *_: pytest.fail("it was sent"))
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        if is_mute:
+            place.listen()
+        url = f"http://127.0.0.1:{place.getsockname()[1]}"
+        monkeypatch.setenv("WANDB_BASE_URL", url)
+        for words in ((tmp_path,), ("--report", "me/mine")):
+            with pytest.raises(UserError, match=f"{url} does not answer .*nothing was sent"):
+                call(*words)
+
+
+@pytest.fixture
+def hanging(tmp_path: Path, server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file with the process number of a `wandb sync` that never ends."""
+    file, program = tmp_path / "pid", tmp_path / "python"
+    program.write_text(f"#!/bin/sh\necho $$ > {file}.new; mv {file}.new {file}; exec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    for name in ("one", "two"):
+        write_no_file_of_wandb(tmp_path / "runs" / name, "finished")
+    return file
+
+
+def test_a_signal_ends_the_sending_too(tmp_path: Path, hanging: Path) -> None:
+    def stop() -> None:
+        deadline = time.monotonic() + 60
+        while not hanging.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises(StopRequested):
+        call(tmp_path / "runs")
+    thread.join()
+    assert birth(int(hanging.read_text())) is None
+
+
+def test_a_run_that_is_not_sent_in_time_does_not_stop_the_others(
+    tmp_path: Path,
+    hanging: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sync, "SEND_SECONDS", 0.5)
+    assert call(tmp_path / "runs") == 1
+    told = capsys.readouterr().out
+    assert told.count("was ended") == 2 and "2 failed" in told

@@ -58,8 +58,8 @@ def run(make_config: MakeConfig, runs: Runs) -> Path:
 def merging(patch: pytest.MonkeyPatch, *modules: Any) -> None:
     """Have versions written as merged weights, as runs of earlier releases have them."""
 
-    def whole(weights: Weights, stem: Path) -> None:
-        write_version(replace(weights, adapters=None), stem)
+    def whole(weights: Weights, stem: Path) -> list[Path]:
+        return write_version(replace(weights, adapters=None), stem)
 
     for module in modules:
         patch.setattr(module, "write_version", whole)

@@ -22,6 +22,7 @@ from rlhf_lab.experiment.run.evaluate import DIGEST
 from rlhf_lab.experiment.run.evaluate_beside import EvaluationBeside, judge_offered
 from rlhf_lab.runs import saved_tensors
 from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.run_directory import RunDirectory
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.types.data import Weights
 from tests.conftest import MakeConfig
@@ -214,7 +215,7 @@ def test_a_version_appears_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[int] = []
-    save = outputs.saver(tmp_path, {0, 2}, kept.append)
+    save = outputs.saver(RunDirectory(tmp_path, {}), {0, 2}, kept.append)
     for version in (0, 1):
         save(Weights(version, {"w": torch.zeros(2)}))
     assert kept == [0]

@@ -61,6 +61,13 @@ SLIPS: dict[str, tuple[str | bytes, str]] = {
     "nothing for a node": (f"{HEAD}run:\nseed: 1\n", "run"),
 }
 
+SWEEPS: dict[str, tuple[str, str]] = {
+    "swept keys in a list": ("      - seed: 1,2\n", "params"),
+    "an option within a swept key": ("      algo:\n        name: ppo\n", "algo"),
+    "a swept key without values": ("      seed:\n", "seed"),
+    "a swept key that is misspelt": ("      seeed: 1,2\n", "seeed"),
+}
+
 
 def shown(folder: Path, name: str, content: str | bytes, *words: str) -> None:
     """Let the command print the config that it composes with a file of the user's."""
@@ -88,7 +95,6 @@ def test_a_slip_in_a_file_is_refused_in_one_line(slip: str, tmp_path: Path) -> N
     ("name", "words"),
     [
         ("mine.yaml", ["--config-name", "mine"]),
-        ("mine.yaml", ["-m", "--config-name", "mine"]),
         ("algo/mine.yaml", ["algo=mine"]),
         ("cluster/mine.yaml", ["cluster=mine"]),
     ],
@@ -127,3 +133,36 @@ def test_words_that_yaml_takes_for_truth_values_are_the_choices_of_that_name(
     printed = capsys.readouterr().out
     assert "wandb: 'off'" in printed.replace("wandb: off", "wandb: 'off'")
     assert "tensorboard: true" in printed
+
+
+@pytest.mark.parametrize("slip", SWEEPS)
+def test_a_slip_in_the_file_of_a_sweep_is_refused_in_one_line(slip: str, tmp_path: Path) -> None:
+    params, named = SWEEPS[slip]
+    head = "defaults:\n  - config\n  - _self_\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    params:\n"
+    path = tmp_path / "mine.yaml"
+    path.write_text(head + params, encoding="utf-8")
+    with pytest.raises(refusals()) as refused:
+        run_command("sweep", [str(path), "dry=true", "debug=tiny", f"output.root={tmp_path}"])
+    line = message(refused.value)
+    assert named in line and "\n" not in line, line
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("hydra:\nseed: 1\n", "hydra"),
+        ("hydra: one\n", "hydra"),
+        ("seed: 1\n", "- config"),
+        ("defaults:\n  - _self_\nseed: 1\n", "- config"),
+        ("defaults:\n  - confg\n  - _self_\n", "config"),
+    ],
+)
+def test_a_slip_in_a_primary_config_is_refused_in_one_line(
+    content: str, named: str, tmp_path: Path
+) -> None:
+    if "defaults" not in content and "hydra" in content:
+        content = f"defaults:\n  - config\n  - _self_\n{content}"
+    with pytest.raises(refusals()) as refused:
+        shown(tmp_path, "mine.yaml", content, "--config-name", "mine")
+    line = message(refused.value)
+    assert named in line and "mine" in line and "\n" not in line, line

@@ -76,6 +76,7 @@ def test_ranks_of_torchrun_need_the_workspace_before_they_start(
 ) -> None:
     config = config_of("deterministic=true", "engine=fsdp")
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     check(config)
     monkeypatch.setattr("rlhf_lab.experiment.rules.devices.chosen", lambda *_: torch.device("cuda"))
     with pytest.raises(UserError, match="with 2 processes: set CUBLAS_WORKSPACE_CONFIG=:4096:8"):

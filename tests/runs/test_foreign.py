@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import runpy
 import signal
 import sys
+import sysconfig
 import threading
 import traceback
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ from rlhf_lab.rewards.limited import OnError, SampleScorer
 from rlhf_lab.rewards.worker_child import EachSample
 from rlhf_lab.runs import forkserver
 from rlhf_lab.runs.child import RemoteTraceback
-from rlhf_lab.runs.foreign import ForeignFailure, copied, own_frames
+from rlhf_lab.runs.foreign import ForeignFailure, copied, own_frames, see_working_folder
 from rlhf_lab.runs.manifest import error_of
 from rlhf_lab.runs.signals import listening
 from rlhf_lab.runs.summaries import list_runs
@@ -269,6 +271,34 @@ def test_global_random_numbers_and_what_is_changed_decide_nothing_in_a_run(
     own = [text for text in RUN if not text.startswith(("reward.path", "+reward.arguments"))]
     one, other = (finished(*own, path.format(name)) for name in ("lively", "drawing"))
     assert one == other
+
+
+def test_modules_of_the_working_folder_are_found_behind_pythons_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = sysconfig.get_paths()
+    monkeypatch.chdir(tmp_path)
+    for before, place in (
+        (["/own", paths["stdlib"], paths["purelib"], "/last"], 2),
+        (["/own", paths["stdlib"]], 2),
+    ):
+        monkeypatch.setattr(sys, "path", before[:])
+        see_working_folder()
+        see_working_folder()
+        assert sys.path == [*before[:place], str(tmp_path), *before[place:]]
+
+
+def test_programs_are_started_without_the_working_folder_in_their_path() -> None:
+    """`python -c` and `python -m` look for modules there first, where a queue.py may be."""
+    lists = [
+        node
+        for path in Path(rlhf_lab.__path__[0]).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.List | ast.Tuple)
+        and [ast.unparse(one) for one in node.elts[:1]] == ["sys.executable"]
+    ]
+    assert len(lists) >= 4
+    assert all(ast.literal_eval(node.elts[1]) == "-P" for node in lists)
 
 
 def test_of_a_traceback_the_users_own_frames_are_shown(tmp_path: Path) -> None:

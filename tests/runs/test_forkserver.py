@@ -146,11 +146,11 @@ def play():
         note(process.exitcode)
     note(first == server())
 """
-    *_, interrupted, terminated, first, second, is_same = play(tmp_path, body)
+    *_, interrupted, terminated, hung_up, first, second, is_same = play(tmp_path, body)
     # A KeyboardInterrupt is an error as any other.
     assert interrupted == [1]
-    assert [terminated, first, second] == [
-        [-number] for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+    assert [terminated, hung_up, first, second] == [
+        [-number] for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     ]
     assert is_same == [True]
 
@@ -315,3 +315,22 @@ def test_a_folder_too_long_for_sockets_is_refused_with_the_way_on(tmp_path: Path
     # With the names that multiprocessing gives, the longest one still fits.
     name = f"{longest}/pymp-12345678/listener-12345678"
     assert len(name) <= 107
+
+
+def test_modules_of_the_working_folder_replace_none_of_pythons_own(tmp_path: Path) -> None:
+    body = """
+def child():
+    import statistics
+    note(os.environ.get("PYTHONSAFEPATH"), os.path.basename(os.getcwd()))
+
+def play():
+    os.mkdir("below"); os.symlink("../facts", "below/facts"); os.chdir("below")
+    for name in ("queue", "random", "selectors", "statistics", "json", "copy"):
+        with open(f"{name}.py", "w") as file:
+            file.write("raise ImportError(__file__)")
+    process = forkserver.start(child)
+    process.join()
+    note(process.exitcode, os.environ.get("PYTHONSAFEPATH"))
+"""
+    # For the user's own programs nothing is set.
+    assert play(tmp_path, body) == [["main", "__main__"], [None, "below"], [0, None]]

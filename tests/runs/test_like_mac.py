@@ -160,11 +160,13 @@ def play():
     before = renamed | {"process": here["process"] | {"boot": "22222222"}}
     linux = renamed | {"host": renamed["host"] | {"platform": "Linux-6"}}
     show(*map(provenance.is_alive, (here, renamed, ended, before, linux)))
+    show(*map(provenance.is_this_host, (here, renamed, before)))
     show(kernels.processor(), provenance.usable_cores() == os.cpu_count())
     show(memory.keep_freed_memory(), memory.resident_bytes(memory.resource.RUSAGE_SELF) > 2**22)
 """
     assert shown(tmp_path, body) == [
         [True, True, False, False, True],
+        [True, True, False],
         ["Apple M1", True],
         [False, True],
     ]
@@ -264,7 +266,7 @@ def at_work(process: subprocess.Popen[str], runs: Path, num: int, cwd: Path) -> 
 def test_a_killed_run_leaves_no_process_and_is_resumed_in_another_network(
     cache: Path, finished: Finished, tmp_path: Path
 ) -> None:
-    words = ("debug=tiny", f"output.cache={cache}", "output.dir=run", *UNJUDGED, "run.updates=400")
+    words = ("debug=tiny", f"output.cache={cache}", "output.dir=run", *UNJUDGED, "run.updates=200")
     mode, run = MODES["process"], tmp_path / "run"
     process = lab("train", *words, *mode, cwd=tmp_path)
     with at_work(process, run, 1, tmp_path) as members:
@@ -278,7 +280,7 @@ def test_a_killed_run_leaves_no_process_and_is_resumed_in_another_network(
     (run / "manifest.json").write_text(json.dumps(manifest))
     completed(lab("resume", "run", cwd=tmp_path), tmp_path)
     simulated = SIMULATED["process"]
-    assert outcome(run) == finished(*UNJUDGED, "run.updates=400", *simulated)
+    assert outcome(run) == finished(*UNJUDGED, "run.updates=200", *simulated)
 
 
 @pytest.mark.slow

@@ -267,6 +267,28 @@ def test_rows_hold_only_what_json_has(tmp_path: Path) -> None:
     assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8") == ""
 
 
+@pytest.mark.parametrize(
+    ("variable", "option", "remedy"),
+    [
+        ("", "offline", ""), ("offline", "offline", ""), ("dryrun", "offline", ""),
+        ("run", "online", ""), ("disabled", "off", ""), ("offline", "online", "offline"),
+        ("dryrun", "online", "offline"), ("online", "offline", "online"),
+        ("disabled", "offline", "off"), ("shared", "online", "off"),
+    ],
+)  # fmt: skip
+def test_another_mode_in_the_environment_of_wandb_is_named(
+    variable: str, option: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    monkeypatch.setenv("WANDB_MODE", variable)
+    options = TrackerOptions(wandb=WandbMode(option))
+    if not remedy:
+        options.require_usable("tracker")
+        return
+    with pytest.raises(UserError, match=f"WANDB_MODE={variable} .*pass tracker.wandb={remedy},"):
+        options.require_usable("tracker")
+
+
 @pytest.mark.parametrize("way", ["environment", "netrc"])
 def test_wandb_without_a_key_is_refused_before_anything_is_made(
     way: str, config_of: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -174,6 +174,20 @@ def test_phases_that_exceed_the_wall_clock_are_found() -> None:
     assert len(list(overlong_phases(background | {"seconds/take": 5.0}))) == 1
 
 
+@pytest.mark.parametrize("name", ["/dev/zero", "../other/metrics.jsonl", "weights/../../a"])
+def test_a_record_of_a_file_outside_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    run = made(tmp_path / "run")
+    in_manifest(run / "manifest.json", "records", {name: {"size": 1, "sha256": "00"}})
+    (found,), _ = verify_run(run)
+    assert name in found and "outside" in found
+
+
+def test_numbers_that_are_none_of_float64_are_no_contradiction() -> None:
+    for value in (10**5000, "1", None, float("nan"), float("inf"), [1]):
+        row = EVALUATED | {"gold/win_rate": value, "seconds/wall": value, "seconds/take": 1.0}
+        assert contradictions([row], Path("rows")) == []
+
+
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"{tmp_path} holds no run"):
         VERIFY.run([str(tmp_path)])

@@ -161,7 +161,7 @@ class Watch:
 
     def _half_a_row(self, tracker: JsonlTracker, *_: Any) -> None:
         if self._moment.point == "half a row" and self._round >= self._moment.round:
-            tracker._file._file.write(b'{"step": ')
+            tracker._file.open().write(b'{"step": ')
         self.reached("half a row")
 
     def _flushed(self, path: Path) -> None:

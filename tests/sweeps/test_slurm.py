@@ -345,7 +345,7 @@ def test_options_reach_sbatch(slurm_bin: Bin) -> None:
     assert {f"#SBATCH --{option}" for option in wanted.split()} <= set(text)
     setup, command = text.index("module load cuda"), text.index("export SUBMITIT_EXECUTOR=slurm")
     assert setup < text.index("ulimit -n 4096") < command
-    assert f"{sys.executable} -u -m submitit.core._submit" in text[command + 1]
+    assert f"{sys.executable} -P -u -m submitit.core._submit" in text[command + 1]
     assert "container" not in "\n".join(text)
 
 
@@ -354,13 +354,13 @@ def test_an_image_is_given_to_srun_with_the_working_folder(slurm_bin: Bin) -> No
     here = os.getcwd()
     assert "'--container-image=registry#lab/rlhf:1'" in text
     assert f"--container-mounts={here}:{here} --container-workdir={here}" in text
-    assert " python -u -m submitit.core._submit" in text
+    assert " python -P -u -m submitit.core._submit" in text
     assert sys.executable not in text, "the image has a python of its own"
 
 
 def test_a_command_is_put_before_python(slurm_bin: Bin) -> None:
     text = batch_text(slurm_bin(), container="apptainer exec --nv lab.sif")
-    assert " apptainer exec --nv lab.sif python -u -m submitit.core._submit" in text
+    assert " apptainer exec --nv lab.sif python -P -u -m submitit.core._submit" in text
     assert "--container" not in text
 
 

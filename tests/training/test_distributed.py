@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlhf_lab.runs.signals import TORCHRUN
 from rlhf_lab.training.engines.options import SingleEngineOptions
 from tests.support.engine_cases import batch_of, engine, losses, restore, updates
 from tests.support.engine_worker import GROUPS, engine_acts, fail
@@ -162,8 +163,9 @@ def test_what_several_processes_cannot_do_is_refused_once(
     arguments: list[str],
     parts: list[str],
 ) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "0")
+    torchrun = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", TORCHRUN: "x"}
+    for name, value in torchrun.items():
+        monkeypatch.setenv(name, value)
     assert call(*arguments, monkeypatch=monkeypatch) == 2
     told = capsys.readouterr().err
     assert all(part in told for part in parts), told

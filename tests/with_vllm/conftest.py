@@ -13,6 +13,8 @@ from rlhf_lab.rollout.generators.vllm.servers import Servers
 from tests.with_vllm.models import policy
 
 JOB = "job7"
+# On a machine that has more to do.
+STARTUP_SECONDS = 1200.0
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +24,8 @@ def llama_url() -> Iterator[str]:
         with patch.context() as job:
             job.setenv(RUN_ID, JOB)
             lengths = Lengths(prompt=40, response=80)
-            backend = VLLMSampling().start_backend(policy("llama", is_tied=True), lengths)
+            options = VLLMSampling(startup_seconds=STARTUP_SECONDS)
+            backend = options.start_backend(policy("llama", is_tied=True), lengths)
         assert isinstance(backend, Servers)
         [server] = backend._servers
         patch.setenv(SERVER_KEY, server._headers["Authorization"].removeprefix("Bearer "))

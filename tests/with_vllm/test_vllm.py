@@ -23,10 +23,12 @@ from rlhf_lab.rollout.generators.vllm.options import Prove, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import SERVE, own_server
 from rlhf_lab.rollout.generators.vllm.proof import Proof
 from rlhf_lab.rollout.generators.vllm.requests import Drawing, EngineFailure, Request
+from rlhf_lab.training.checkpoint_files import saved_checkpoints
 from rlhf_lab.types.data import Weights
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.samples import Finish, Group
 from tests.support.variants import names, variants
+from tests.with_vllm.conftest import STARTUP_SECONDS
 from tests.with_vllm.models import VOCABULARY, chunk, policy, tokenizer, version
 
 pytestmark = pytest.mark.vllm
@@ -45,7 +47,8 @@ SEED = 17
 
 
 def options(**given: Any) -> VLLMSampling:
-    return VLLMSampling(temperature=TEMPERATURE, prove=Prove.every, **given)
+    limit = {"startup_seconds": STARTUP_SECONDS}
+    return VLLMSampling(temperature=TEMPERATURE, prove=Prove.every, **limit, **given)
 
 
 @pytest.fixture(scope="module", params=variants(KINDS, ["llama-tied", "gptneox"]))
@@ -180,6 +183,7 @@ def test_a_server_knows_its_model_and_its_key(made: Any, monkeypatch: pytest.Mon
             stranger.post(path)
     with pytest.raises(EngineFailure, match=r"refused \(401\)"):
         stranger.get("/weight_info")
+    stranger.close()
     with pytest.raises(UserError, match=f"set {SERVER_KEY}"):
         known.start_backend(model, LENGTHS)
     monkeypatch.setenv(SERVER_KEY, server._headers["Authorization"].removeprefix("Bearer "))
@@ -210,6 +214,7 @@ def test_a_head_size_without_a_kernel_is_refused_with_one_that_has() -> None:
 def command(folder: Path, *overrides: str) -> list[str]:
     # Heads of 32: vLLM's attention on a CPU has no kernel for those of the nano models.
     small = ["model.hidden_size=64", "model.num_heads=2", "reward=task_rule", "eval=none"]
+    small.append(f"generator.startup_seconds={STARTUP_SECONDS}")
     names = [f"output.dir={folder}", f"output.cache={folder.parent}/cache", *small, *overrides]
     return [sys.executable, "-m", "rlhf_lab.cli.main", "train", "debug=tiny", *names]
 
@@ -224,7 +229,7 @@ def started(folder: Path, *overrides: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + STARTUP_SECONDS
     while len(rows_of(folder)) < 4:
         assert run.poll() is None and time.monotonic() < deadline
         time.sleep(0.2)
@@ -284,7 +289,7 @@ def test_a_run_trains_on_what_vllm_draws_and_ends_with_its_log(tmp_path: Path, m
     assert run.returncode == 1
     assert f"vLLM (pid {pid}) ended (killed by SIGKILL)" in output
     assert "vllm.log ends with:" in output
-    assert "saved at round" in output
+    assert int(saved_checkpoints(folder / "checkpoints")[-1].name) == len(rows), "nothing is lost"
     wait_for_end(pid)
 
 

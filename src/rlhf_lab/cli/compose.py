@@ -242,7 +242,8 @@ def config_of_run(folder: Path) -> Config:
     overrides = [text for text in recorded_overrides(folder) if not text.startswith("output.")]
     loader = GlobalHydra.instance().config_loader()
     name = HydraConfig.get().job.config_name
-    cfg = loader.load_configuration(name, overrides=overrides, run_mode=RunMode.RUN)
+    with composing(folder):  # its values are compared alone: no part of it is built
+        cfg = loader.load_configuration(name, overrides=overrides, run_mode=RunMode.RUN)
     return typed(cfg)
 
 

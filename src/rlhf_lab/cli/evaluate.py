@@ -138,10 +138,12 @@ def show_implicit_reward(options: argparse.Namespace, console: Console) -> int:
     overrides = overrides_again(options.run, [])
     from rlhf_lab.cli.compose import compose
     from rlhf_lab.experiment.config.typed import typed
-    from rlhf_lab.experiment.publish import implicit_reward
 
     def write(cfg: DictConfig) -> None:
-        found = implicit_reward.compare(typed(cfg), options.run, console)
+        config = typed(cfg)
+        from rlhf_lab.experiment.publish import implicit_reward
+
+        found = implicit_reward.compare(config, options.run, console)
         console.table("held-out pairs", implicit_reward.COLUMNS, found.rows())
 
     compose(write, overrides, run=options.run)

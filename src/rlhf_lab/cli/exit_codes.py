@@ -16,6 +16,7 @@ from rlhf_lab.runs.output import printable
 from rlhf_lab.runs.secrets import masked
 from rlhf_lab.runs.signals import INTERRUPTED as INTERRUPTED
 from rlhf_lab.runs.signals import REQUEUE as REQUEUE
+from rlhf_lab.training.engines.ranks import is_first
 from rlhf_lab.types.errors import (
     RUN_FAILED,
     JobsFailed,
@@ -48,7 +49,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         return run()
     except refusals() as error:
         # Under torchrun every process refuses the same.
-        if os.environ.get("RANK", "0") == "0":
+        if is_first():
             complain(command, message(error))
         return BAD_INPUT
     except StopRequested as stop:

@@ -60,14 +60,16 @@ def export_run(options: argparse.Namespace, console: Console) -> int:
     overrides = overrides_again(run, [])
     from rlhf_lab.cli.compose import compose
     from rlhf_lab.experiment.config.typed import typed
-    from rlhf_lab.experiment.publish.export import Target, export, push
 
     def write(cfg: DictConfig) -> None:
+        config = typed(cfg)
+        from rlhf_lab.experiment.publish.export import Target, export, push
+
         if options.push:
             target = Target(options.push, options.private, options.dry_run)
-            push(typed(cfg), run, folder, version, target, console, options.make_stages)
+            push(config, run, folder, version, target, console, options.make_stages)
         else:
-            export(typed(cfg), run, folder, version, console, options.make_stages)
+            export(config, run, folder, version, console, options.make_stages)
 
     compose(write, overrides, run=run)
     return 0
@@ -115,11 +117,13 @@ def chat(options: argparse.Namespace, console: Console) -> int:
     (run,) = folders
     from rlhf_lab.cli.compose import compose
     from rlhf_lab.experiment.config.typed import typed
-    from rlhf_lab.experiment.run.chat import talk
 
     def answer(cfg: DictConfig) -> None:
+        config = typed(cfg)
+        from rlhf_lab.experiment.run.chat import talk
+
         how = (options.temperature, options.tokens)
-        for text in talk(typed(cfg), run, version, typed_lines(), console, *how):
+        for text in talk(config, run, version, typed_lines(), console, *how):
             console.print(text)
 
     compose(answer, overrides_again(run, []), run=run)

@@ -26,9 +26,9 @@ from rlhf_lab.runs.foreign import see_working_folder
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.runs.output import CLOSED, lost, protect_output
 from rlhf_lab.runs.provenance import commit, version
-from rlhf_lab.runs.signals import listening
+from rlhf_lab.runs.signals import TORCHRUN, listening
 from rlhf_lab.runs.trust import FLAG, trusting
-from rlhf_lab.training.engines.ranks import has_joined
+from rlhf_lab.training.engines import ranks
 from rlhf_lab.types.errors import UserError
 
 # Commands with their files, in the order of `rlhf-lab --help`; a constant there has the command's
@@ -106,7 +106,7 @@ def main() -> int:
     protect_output()
     arguments = sys.argv[1:]
     command = COMMANDS.get(arguments[0]) if arguments else None
-    if isinstance(command, HydraCommand) and os.environ.get("RANK", "0") == "0":
+    if isinstance(command, HydraCommand) and ranks.is_first():
         return in_child(command.name, command_line)
     code = command_line()
     if reasons := set(lost().values()) - {CLOSED, os.strerror(errno.EPIPE)}:
@@ -141,7 +141,7 @@ def command_line(report: Report | None = None) -> int:
             return 0
     if report is not None:
         report(code, {})
-    if has_joined():
+    if ranks.has_joined():
         end_rank(code)
     return code
 
@@ -169,8 +169,11 @@ def unknown(name: str) -> str:
 def run_in_its_rank(command: Command, arguments: list[str]) -> int:
     """Run a command. Under torchrun the main process alone runs it: the others train with it, and
     end here. Several processes are refused for what one does alone: training and evaluation use
-    them, one run at a time."""
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    them, one run at a time. A process alone forgets what is left of torchrun's variables."""
+    if not command.is_distributed and TORCHRUN not in os.environ:
+        ranks.forget()
+    if (world_size := ranks.world_size()) == 1:
+        ranks.forget()
     if world_size > 1 and not command.is_distributed:
         names = ", ".join(name for name, other in COMMANDS.items() if other.is_distributed)
         raise UserError(
@@ -185,9 +188,8 @@ def run_in_its_rank(command: Command, arguments: list[str]) -> int:
         )
     if world_size > 1:
         from rlhf_lab.experiment.run.train import run_worker_rank
-        from rlhf_lab.training.engines.ranks import rank
 
-        if rank() > 0:
+        if ranks.rank() > 0:
             see_working_folder()  # the main process sends parts of plugins by name
             run_worker_rank()
     return run_command(command.name, arguments)

@@ -92,5 +92,5 @@ def ended(command: str, code: int, received: bytes) -> int:
 def start_again(arguments: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     """Replace this process by the command with more environment variables."""
     sys.stdout.flush()
-    words = [sys.executable, "-m", "rlhf_lab.cli.main", *arguments]
+    words = [sys.executable, "-P", "-m", "rlhf_lab.cli.main", *arguments]
     os.execve(sys.executable, words, os.environ | dict(variables))

@@ -25,6 +25,7 @@ from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.runs.kernels import RestartNeeded
 from rlhf_lab.runs.manifest import read_manifest
 from rlhf_lab.runs.trust import FLAG, trusting
+from rlhf_lab.training.engines.ranks import world_size
 from rlhf_lab.types.errors import UserError
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def started(words: list[str], of_run: Callable[[Path, Sequence[str]], list[str]]
     """Run the command `train` on these words. of_run: see HydraCommand."""
     if flags := MULTIRUN & set(words):
         raise UserError(f"{' '.join(sorted(flags))}: Python starts one run; use rlhf-lab sweep")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if world_size() > 1:
         raise UserError("WORLD_SIZE is above 1: under torchrun start `rlhf-lab train` itself")
     refuse_secrets(words)
     found: list[Path] = []

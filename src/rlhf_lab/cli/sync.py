@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
+import ssl
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.error import HTTPError, URLError
+from urllib.request import getproxies, urlopen
 
 from rlhf_lab.cli.command import OptionsCommand
+from rlhf_lab.runs.child import Child
 from rlhf_lab.runs.secrets import masked
+from rlhf_lab.runs.signals import SignalHandler, listening
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.runs.trackers.console import Console
+from rlhf_lab.runs.trackers.options import wandb_server
 from rlhf_lab.runs.trackers.wandb import FILES, save_report
 from rlhf_lab.types.errors import UserError
 
@@ -22,6 +29,10 @@ OFFLINE = "offline-run-*/run-*.wandb"
 SENT = ".synced"
 NO_KEY = ("No API key configured", "Not authenticated")
 LAST_CHARACTERS = 600
+# wandb itself tries for days to reach a server.
+ANSWER_SECONDS = 20.0
+# What sending takes at most: a start, and so many bytes a second.
+SEND_SECONDS, SLOWEST = 300.0, 20_000
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,7 @@ def sync(options: argparse.Namespace, console: Console) -> int:
     """Send the files of every run below the folders that no server has yet. Returns 1 if some
     could not be sent; the others are. With --report only the report is made."""
     if options.report:
+        require_answer()
         console.print(f"report: {save_report(options.report)}")
         return 0
     folders = list(dict.fromkeys(options.folders))
@@ -71,7 +83,11 @@ def sync(options: argparse.Namespace, console: Console) -> int:
     waiting = [outbox for outbox in ended if outbox.unsent]
     for outbox in waiting if is_dry else ():
         console.print(f"to be sent: {outbox.name} ({files_text(outbox.unsent)})")
-    failed = [] if is_dry else [o.name for o in waiting if not send(o, console)]
+    failed: list[str] = []
+    if waiting and not is_dry:
+        require_answer()
+        with listening() as stop:
+            failed = [outbox.name for outbox in waiting if not send(outbox, console, stop)]
     summary = {
         f"{len(waiting) - len(failed)} {'to be sent' if is_dry else 'sent'}": [],
         f"{len(ended) - len(waiting)} sent before": [],
@@ -84,6 +100,25 @@ def sync(options: argparse.Namespace, console: Console) -> int:
     return int(bool(failed))
 
 
+def require_answer() -> None:
+    """Refuse a server that does not answer; whatever it answers is wandb's own matter."""
+    server = wandb_server()
+    if any(proxy.startswith("socks") for proxy in getproxies().values()):
+        return  # Python's library knows no such proxy
+    try:
+        urlopen(server, timeout=ANSWER_SECONDS).close()
+    except (HTTPError, HTTPException, ssl.SSLError):
+        return
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        if isinstance(reason, ssl.SSLError):
+            return
+        raise UserError(
+            f"{server} does not answer ({masked(str(reason))}), and nothing was sent: start it "
+            "where the network reaches the server, or set WANDB_BASE_URL to yours"
+        ) from error
+
+
 def outboxes(folder: Path) -> Iterator[Outbox]:
     """Runs in or below a folder that were tracked offline."""
     for run in list_runs(folder):
@@ -91,20 +126,30 @@ def outboxes(folder: Path) -> Iterator[Outbox]:
             yield Outbox(run, files)
 
 
-def send(outbox: Outbox, console: Console) -> bool:
+def send(outbox: Outbox, console: Console, stop: SignalHandler) -> bool:
     """Send a run's files and print the result. Raises UserError without a login, since then
     no other run can be sent either. Returns whether all were sent."""
     files = outbox.unsent
-    command = [sys.executable, "-m", "wandb", "sync", *map(str, files)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    output = masked(done.stdout + done.stderr)
+    limit = SEND_SECONDS + sum(path.stat().st_size for path in files) / SLOWEST
+    with TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        words = [sys.executable, "-P", "-m", "wandb", "sync", *map(str, files)]
+        with stop.shielded():
+            child = Child(words, log, {"WANDB_MODE": "online"})
+        try:
+            stop.raise_requested()
+            code = child.wait(limit)
+        finally:
+            child.close()
+        output = masked(log.read_text(encoding="utf-8", errors="replace"))
     if any(text in output for text in NO_KEY):
         raise UserError("no key for the server: run `wandb login`, or set WANDB_API_KEY")
     # wandb exits with 0 where it gave a run up, so what counts is its mark.
     if missing := outbox.unsent:
         console.print(f"failed: {outbox.name} ({files_text(missing)})")
         end = output[-LAST_CHARACTERS:].strip()
-        console.print(end or f"wandb sync ended with {done.returncode}")
+        late = f"wandb sync was ended: it takes more than {limit:.0f} seconds"
+        console.print(late if code is None else end or f"wandb sync ended with {code}")
         return False
     console.print(f"sent: {outbox.name} ({files_text(files)})")
     return True

@@ -90,11 +90,13 @@ def figure(
 ) -> Figure:
     """A lane a line; window: the seconds that are shown, all of them without it. unit: of them."""
     try:
+        import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError(
             "the PNG needs the package matplotlib: pip install 'rlhf-lab[analysis]'"
         ) from error
+    matplotlib.rcdefaults()  # a matplotlibrc of the working folder changes no picture
     window = window or (0.0, wall(spans))
     order = lanes(spans)
     picture = Figure(figsize=(14, 2.1 + 0.55 * len(order)), layout="constrained")

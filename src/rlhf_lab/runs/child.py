@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -32,6 +32,8 @@ GROUP_SIGNALS = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
     *(signal.SIGUSR1, signal.SIGUSR2),
 )
+# Set, to any text, it keeps the working folder out of the path by which Python imports.
+SAFE_PATH, OURS = "PYTHONSAFEPATH", "rlhf_lab"
 
 
 class RemoteTraceback(Exception):
@@ -108,6 +110,25 @@ class Child:
         # Others of its session may run when it has ended.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+
+
+@contextlib.contextmanager
+def safe_path() -> Iterator[None]:
+    """Children that packages start with `python -c` or `python -m` inside the block find no module
+    in the working folder, where a queue.py would replace Python's."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = before or OURS
+    try:
+        yield
+    finally:
+        if not before:
+            forget_safe_path()
+
+
+def forget_safe_path() -> None:
+    """Remove what `safe_path` set, also in a child: it is not for programs of the user's."""
+    if os.environ.get(SAFE_PATH) == OURS:
+        del os.environ[SAFE_PATH]
 
 
 def exit_text(code: int | None) -> str:

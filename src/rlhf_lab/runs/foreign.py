@@ -20,11 +20,13 @@ from rlhf_lab.types.errors import StopRequested
 
 T = TypeVar("T")
 FRAME = re.compile(r'\s*File "([^"]+)", line \d+')
+# Folders of packages, in the words of sysconfig.
+PACKAGES = ("purelib", "platlib")
 # Folders whose code is not the user's: this package and its plugins of Hydra, and Python.
 SOURCE = Path(__file__).parents[2]
 NOT_OWN = (
     *(f"{SOURCE / name}{os.sep}" for name in ("rlhf_lab", "hydra_plugins")),
-    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", *PACKAGES)),
 )
 
 
@@ -83,10 +85,13 @@ def own_frames(text: str) -> list[str]:
 
 
 def see_working_folder() -> None:
-    """Make modules of the working folder importable, as they are under python -m."""
+    """Make modules of the working folder importable, as they are under python -m, but behind those
+    of Python itself: libraries import queue and statistics later."""
     folder = os.getcwd()
     if folder not in sys.path and "" not in sys.path:
-        sys.path.insert(0, folder)
+        paths = sysconfig.get_paths()
+        packages = [sys.path.index(paths[one]) for one in PACKAGES if paths[one] in sys.path]
+        sys.path.insert(min(packages, default=len(sys.path)), folder)
 
 
 def copied(value: Any) -> Any:

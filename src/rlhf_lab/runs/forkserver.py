@@ -29,15 +29,18 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
-from rlhf_lab.runs.child import GROUP_SIGNALS, ignore_group_signals, reset_group_signals
+from rlhf_lab.runs.child import (
+    GROUP_SIGNALS,
+    forget_safe_path,
+    ignore_group_signals,
+    reset_group_signals,
+    safe_path,
+)
 from rlhf_lab.runs.output import protect_output
 from rlhf_lab.types.errors import UserError
 
 # Names the start method: forkserver or spawn.
 SWITCH = "RLHF_LAB_START"
-# A file of the working folder, such as queue.py, must not hide one of Python's where servers start.
-# Their children have the path of their parent.
-SAFE_PATH = "PYTHONSAFEPATH"
 # All that a job or a generator imports.
 PRELOAD = [
     *(__name__, "rlhf_lab.cli.main", "rlhf_lab.cli.compose", "rlhf_lab.experiment.run.lifecycle"),
@@ -121,19 +124,14 @@ def signals_blocked() -> Iterator[None]:
     """Block GROUP_SIGNALS in this thread, and so in what it starts, until that acts on them; what
     it starts has a safe path."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
-    safe_path = os.environ.get(SAFE_PATH)
-    os.environ[SAFE_PATH] = "1"
     try:
-        # It unblocks some of them.
-        resource_tracker.ensure_running()
-        signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
-        yield
+        with safe_path():
+            # It unblocks some of them.
+            resource_tracker.ensure_running()
+            signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+            yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if safe_path is None:
-            del os.environ[SAFE_PATH]
-        else:
-            os.environ[SAFE_PATH] = safe_path
 
 
 def require_short_folder(folder: str) -> None:
@@ -204,6 +202,7 @@ def run_target(context: ParentState, target: Callable[..., object], args: tuple[
     multiprocessing.set_start_method(None, force=True)
     os.environ.clear()
     os.environ.update(context.environment)
+    forget_safe_path()
     if context.name:
         with contextlib.suppress(OSError):  # not Linux
             Path("/proc/self/comm").write_text(context.name)

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, NotRequired, Required, cast
 
 from pydantic import AfterValidator
@@ -29,7 +29,15 @@ def is_moment(text: str) -> str:
     return text
 
 
+def is_inside(name: str) -> str:
+    """Raises ValueError unless it is the path of a file in the run's folder."""
+    if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+        raise ValueError(f"{name} is outside of the folder")
+    return name
+
+
 Moment = Annotated[str, AfterValidator(is_moment)]
+FileName = Annotated[str, AfterValidator(is_inside)]
 
 
 class Git(TypedDict, total=False):
@@ -151,7 +159,7 @@ class Manifest(TypedDict, total=False):
     host: Host
     process: Process
     weights_digest: str
-    records: dict[str, RecordedExtent]
+    records: dict[FileName, RecordedExtent]
     checkpoints: SavedStates
     fork: ForkFacts
     wall_seconds: Amount

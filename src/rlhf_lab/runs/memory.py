@@ -83,7 +83,7 @@ def count_as_child(pid: int) -> None:
     server."""
     global _largest_counted
     with suppress(OSError):  # it has ended, or this system has no such file
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        for line in Path(f"/proc/{pid}/status").read_bytes().decode(errors="replace").splitlines():
             if line.startswith("VmHWM:"):
                 _largest_counted = max(_largest_counted, int(line.split()[1]) * 1024)
 

@@ -85,7 +85,7 @@ def courteous(descriptor: int, like: TextIO | None) -> io.TextIOWrapper:
     return io.TextIOWrapper(
         io.BufferedWriter(Courtesy(descriptor)),
         encoding=like.encoding if like else "utf-8",
-        errors=like.errors if like else "backslashreplace",
+        errors="backslashreplace",  # letters that a locale lacks end no command
         line_buffering=True,
     )
 

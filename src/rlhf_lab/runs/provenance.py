@@ -191,6 +191,15 @@ def boot(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str | None:
     return path.read_text(encoding="utf-8").strip() if path.is_file() else None
 
 
+def is_this_host(manifest: Mapping[str, Any]) -> bool:
+    """Whether a manifest was written on this machine: one of this name or, since the name of a Mac
+    changes with its network, of the present boot of this Mac."""
+    host, begun = manifest.get("host") or {}, manifest.get("process") or {}
+    if host.get("name") == socket.gethostname():
+        return True
+    return sys.platform == "darwin" and begun.get("boot", "") == boot()
+
+
 def is_alive(manifest: Mapping[str, Any]) -> bool:
     """Whether the process of a manifest still runs. One on another host counts as running, unless
     it belonged to this very job: a job that runs here has ended there.

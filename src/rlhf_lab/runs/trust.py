@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 from rlhf_lab.runs.folder import MANIFEST, manifest_path
 from rlhf_lab.runs.manifest import read_manifest
-from rlhf_lab.runs.provenance import user_name
+from rlhf_lab.runs.provenance import is_this_host, user_name
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.limits import TRUST
 
@@ -88,10 +87,10 @@ def author_of(run: Path) -> str:
     owners = {path.stat().st_uid for path in (run, run / MANIFEST)}
     if others := owners - {os.getuid()}:
         return f"the user {user_name(others.pop())}"
-    host, user = socket.gethostname(), user_name(os.getuid())
+    user = user_name(os.getuid())
     recorded: Mapping[str, Any] = manifest.get("host") or {}
-    name, author = recorded.get("name", "?"), recorded.get("user", user)
-    if (name, author) != (host, user):
-        return f"{author} on the host {name}"
+    author = recorded.get("user", user)
+    if author != user or not is_this_host(manifest):
+        return f"{author} on the host {recorded.get('name', '?')}"
     start = Path(manifest.get("working_folder") or "/").resolve()
     return "a command within its own folder" if start.is_relative_to(run.resolve()) else ""

@@ -6,6 +6,7 @@ a run recorded nothing of is never a finding.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,23 +82,27 @@ def outside_bounds(row: Mapping[str, Any]) -> Iterator[str]:
     """Numbers that are not between NAME_low and NAME_high."""
     for key in row:
         name = key.removesuffix("_low")
-        found = [row.get(one) for one in (key, name, f"{name}_high")]
-        numbers = [one for one in found if isinstance(one, int | float)]
-        if name == key or len(numbers) < len(found):
+        numbers = numbers_of(row, (key, name, f"{name}_high"))
+        if name == key or not numbers:
             continue
         low, value, high = numbers
         if not low - SLACK <= value <= high + SLACK:
             yield f"{name} is {value}, outside of its bounds {low} and {high}"
 
 
+def numbers_of(row: Mapping[str, Any], names: Sequence[str]) -> list[float]:
+    """The numbers of these names; none if one of them is missing or no float64."""
+    found = [one for name in names if isinstance(one := row.get(name), int | float)]
+    is_whole = len(found) == len(names) and all(abs(one) <= sys.float_info.max for one in found)
+    return list(map(float, found)) if is_whole else []
+
+
 def overlong_phases(row: Mapping[str, Any]) -> Iterator[str]:
     """Phases that together take longer than the wall-clock, so that one is counted twice."""
     is_alone = row.get("seconds/take") and not row.get("seconds/wait")
     for names in (TRAINER, ALONE if is_alone else WAITING):
-        if not all(isinstance(row.get(one), int | float) for one in (*names, "seconds/wall")):
-            continue
-        total, wall = sum(row[name] for name in names), row["seconds/wall"]
-        if total > wall * (1 + SLACK) + SLACK:
+        *parts, wall = numbers_of(row, (*names, "seconds/wall")) or (0.0,)
+        if (total := sum(parts)) > wall * (1 + SLACK) + SLACK:
             listed = ", ".join(name.removeprefix("seconds/") for name in names)
             yield f"seconds/wall is {wall:.3f}, less than the sum of {listed}: {total:.3f}"
 

@@ -231,6 +231,8 @@ class JobRunner(Stoppable):
 
 def run(job: Job, stop_files: StopFiles) -> None:
     """Start the job and wait until it ends. An exception while waiting stops the job first."""
+    if stop_files.is_stopped:
+        raise JobStopped(f"{job.name} was not started; it is when the sweep is started again")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # A worker of joblib: Ctrl-C reaches it too, but the sweep handles it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict, read_write
 
 from rlhf_lab.experiment.config.config import Config, is_default
 from rlhf_lab.experiment.config.plugins import active
+from rlhf_lab.runs.child import safe_path
 from rlhf_lab.runs.folder import make_folder
 from rlhf_lab.runs.identity import RULE, hash_of
 from rlhf_lab.runs.provenance import code_version
@@ -82,9 +83,8 @@ def launch(
             task_function=JobRunner(tuple(jobs), code, reruns, stop_files, active()),
             config=context.config,
         )
-        with live_table(
-            JobTable(jobs, parallelism.number), is_quiet=bool(context.config.output.quiet)
-        ):
+        is_quiet = bool(context.config.output.quiet)
+        with live_table(JobTable(jobs, parallelism.number), is_quiet=is_quiet), safe_path():
             returned = launcher.launch([job.overrides for job in jobs], initial_job_idx=0)
     return [ending_of(job, one) for job, one in zip(jobs, returned, strict=True)]
 

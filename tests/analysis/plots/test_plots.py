@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from rlhf_lab_analysis.plots.command import selection_of
 from rlhf_lab_analysis.plots.figure import Plot, draw
 from rlhf_lab_analysis.plots.lines import interval
 from rlhf_lab_analysis.plots.panels import Form, Request
-from rlhf_lab_analysis.plots.style import Style, looks, read_style, write
+from rlhf_lab_analysis.plots.style import Style, looks, on_paper, read_style, write
 from tests.support.figure_tables import BY_MODE, EVERY, LADDER, grid
 from tests.support.table_records import config, record, tables
 
@@ -331,3 +332,17 @@ def test_equal_figures_are_equal_files_with_letters_that_can_be_searched(tmp_pat
         assert (tmp_path / f"one.{kind}").read_bytes() == (tmp_path / f"two.{kind}").read_bytes()
     assert b"/Type0" in (tmp_path / "one.pdf").read_bytes()
     assert b"/Type3" not in (tmp_path / "one.pdf").read_bytes()
+
+
+def test_no_matplotlibrc_changes_a_figure(tmp_path: Path) -> None:
+    """What matplotlib read from the working folder, the user's or none: the same bytes."""
+    drawn = []
+    own: Any = {"axes.facecolor": "red", "axes.grid": True, "savefig.facecolor": "blue"}
+    for name, rc in (("plain", {}), ("own", own)):
+        with matplotlib.rc_context(rc):
+            with on_paper(Style()):
+                figure = Figure()
+                figure.subplots().plot([0, 1], [1, 0])
+            (path,) = write(figure, tmp_path / name, ["svg"])
+        drawn.append(path.read_bytes())
+    assert drawn[0] == drawn[1]

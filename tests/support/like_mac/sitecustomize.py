@@ -63,10 +63,13 @@ def remove_names() -> None:
         known = vars(importlib.import_module(module))
         for name in names.split():
             known.pop(name, None)
-    import selectors  # which a .pth file may have imported already, with epoll
+    # A .pth file may have imported these already, with what Linux has.
+    import selectors
+    import tempfile
 
+    vars(tempfile)["_O_TMPFILE_WORKS"] = False
     vars(selectors).pop("EpollSelector", None)
-    selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc]
+    selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc, assignment]
 
 
 def hide_folders() -> None:
@@ -223,7 +226,7 @@ def shorten_sockets() -> None:
             raise OSError("AF_UNIX path too long")
         bind(self, address)
 
-    socket.socket.bind = short  # type: ignore[method-assign]
+    socket.socket.bind = short  # type: ignore[method-assign, assignment]
 
 
 if os.environ.get("LIKE_MAC"):

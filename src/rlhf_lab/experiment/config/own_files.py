@@ -117,15 +117,32 @@ def require_form(path: Path, group: str, package: str | None, found: Mapping[str
             raise Unreadable(
                 path, f"defaults has {key}: {value}: write `override /GROUP: OPTION` in {group}/"
             )
+    if group == "" and not [one for one in entries if isinstance(one, str) and one != "_self_"]:
+        raise Unreadable(path, "defaults has no `- config`: write it as the first entry")
     if group in ("", *OVERLAYS):
-        for key, value in found.items():
-            is_node = key in (*NODES, *CLASSES, *MOUNTS) and not isinstance(value, str | dict)
-            if is_node or (key in CLASSES and isinstance(value, str) and "${" not in value):
-                raise Unreadable(
-                    path,
-                    f"{key}: {value} is no set of options: choose an option in defaults "
-                    f"(`- override /{key}: OPTION`), or write keys below {key}",
-                )
+        require_nodes(path, found)
+
+
+def require_nodes(path: Path, found: Mapping[str, Any]) -> None:
+    """Refuse single values in the place of sets of options, in a file whose keys are whole ones."""
+    for key, value in found.items():
+        is_node = key in (*NODES, *CLASSES, *MOUNTS) and not isinstance(value, str | dict)
+        if is_node or (key in CLASSES and isinstance(value, str) and "${" not in value):
+            raise Unreadable(
+                path,
+                f"{key}: {value} is no set of options: choose an option in defaults "
+                f"(`- override /{key}: OPTION`), or write keys below {key}",
+            )
+    node: Any = found
+    for name in PARAMETERS.split("."):
+        node = node.get(name, {})
+        if not isinstance(node, dict) and (node or name != "params"):
+            raise Unreadable(path, f"{name}: {node} is no set of options: write keys below {name}")
+    for key, value in (node or {}).items():
+        if value is None or isinstance(value, dict):
+            raise Unreadable(
+                path, f"{PARAMETERS} has {key}: {value}: write its values with commas: {key}: A,B"
+            )
 
 
 def with_choices(found: dict[str, Any], node: str) -> dict[str, Any]:

@@ -168,7 +168,8 @@ def explained(error: BaseException) -> str | None:
     None for any other."""
     place = IN_FILE.match(str(error))
     known = explained_reason(error)
-    return f"{place[0]}{known}" if place and known else known
+    is_named = known is None or known.startswith("/")  # the file
+    return f"{place[0]}{known}" if place and not is_named else known
 
 
 def explained_reason(error: BaseException) -> str | None:

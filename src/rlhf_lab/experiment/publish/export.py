@@ -136,8 +136,7 @@ def push(
 
 def chosen_version(config: Config, run: Path, version: int | None) -> tuple[int, Path | None]:
     """A version that a run holds, and the file of its weights; None for a final policy that is a
-    whole model. version: None for the newest. Raises UserError where files that it is read from are
-    not those that the run wrote."""
+    whole model. version: None for the newest."""
     saved = versions(config, run)
     missing = "weights" if version is None else f"version={version}"
     version = max(saved, default=-1) if version is None else version
@@ -146,9 +145,6 @@ def chosen_version(config: Config, run: Path, version: int | None) -> tuple[int,
             f"{run} holds no {missing}, its versions are {sorted(saved)}: choose one of them; "
             "eval.snapshots sets how many a run keeps, and one that has finished has its last"
         )
-    of_policy = (path for path in files_in(run / POLICY) if path.name != CARD)
-    for path in filter(None, (*of_policy, saved[version])):
-        require_recorded(run, path)
     return version, saved[version]
 
 
@@ -182,7 +178,11 @@ def policy_of(
 ) -> tuple[Any, Any]:
     """A version of a run's policy, and its tokenizer. A run that has not finished has no policy
     yet: its start has the same shape, and adapters are merged into it. weights: a file, or None for
-    a final policy that is a whole model."""
+    a final policy that is a whole model. Raises Unreadable where its files are not those that the
+    run wrote."""
+    of_policy = (path for path in files_in(run / POLICY) if path.name != CARD)
+    for path in filter(None, (*of_policy, weights)):
+        require_recorded(run, path)
     model = config.model
     start = stages.policy(model) if not is_whole(run) else None
     dtype = model.policy_dtype if isinstance(model, PretrainedModel) else "float32"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from dataclasses import fields, replace
 from typing import Any
@@ -15,7 +14,7 @@ from rlhf_lab.rewards.fields import AUTO
 from rlhf_lab.rewards.options import named_parts, num_proxies, reads_tokens
 from rlhf_lab.rollout.generators.options import GeneratorOptions
 from rlhf_lab.tasks.pairs import PairColumns, form_of
-from rlhf_lab.training.engines.ranks import world_size
+from rlhf_lab.training.engines.ranks import declared, world_size
 from rlhf_lab.types.errors import UserError
 
 PROBE_EVERY_ON_GPU = 10
@@ -73,7 +72,7 @@ def trainer_gpus(config: Config) -> set[int]:
         return set()
     if device.index is not None:
         return {device.index}
-    return set(range(int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))))
+    return set(range(declared("LOCAL_WORLD_SIZE", world_size())))
 
 
 def response_tokens(config: Config) -> int:

@@ -143,6 +143,14 @@ class TrackerOptions(limits.OptionGroup, key="tracker"):
                 f"{key}.wandb={self.wandb} needs the package wandb: pip install "
                 "'rlhf-lab[wandb]', or choose tracker=jsonl"
             )
+        asked = os.environ.get("WANDB_MODE", "")
+        mode = {"dryrun": "offline", "run": "online", "": str(self.wandb)}.get(asked, asked)
+        if mode != self.wandb:
+            own = mode if mode in ("online", "offline") else "off"
+            raise UserError(
+                f"{key}.wandb={self.wandb} with WANDB_MODE={asked} in the environment: pass "
+                f"{key}.wandb={own}, or unset WANDB_MODE"
+            )
         if self.wandb is WandbMode.online and not has_wandb_key():
             raise UserError(
                 f"{key}.wandb=online: there is no key for the server: run `wandb login`, set "
@@ -150,11 +158,16 @@ class TrackerOptions(limits.OptionGroup, key="tracker"):
             )
 
 
+def wandb_server() -> str:
+    """The address of the server of Weights & Biases."""
+    return os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
+
+
 def has_wandb_key() -> bool:
     """Whether wandb finds credentials in the environment or in the user's netrc."""
     if any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):
         return True
-    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    host = urlsplit(wandb_server()).hostname or ""
     own = os.environ.get("NETRC")
     paths = [Path(own)] if own else [Path.home() / name for name in (".netrc", "_netrc")]
     try:

@@ -17,6 +17,8 @@ from rlhf_lab.types.errors import UserError
 
 # A run waits no longer than this for a server that does not answer, before its first step.
 INIT_SECONDS = 60.0
+# After its last step it waits no longer for a server that lags; the rest stays for `wandb sync`.
+FINISH_SECONDS = 900.0
 # The folder in a run's folder that wandb writes to.
 FILES = "wandb"
 # The axis that Open RL Benchmark reads by default: optimizer updates.
@@ -106,7 +108,12 @@ class WandbTracker(Tracker):
                 job_type=options.job_type or None,
                 dir=str(folder),
                 config=dict(config),
-                settings=wandb.Settings(silent=True, console="off", init_timeout=INIT_SECONDS),
+                settings=wandb.Settings(
+                    silent=True,
+                    console="off",
+                    init_timeout=INIT_SECONDS,
+                    finish_timeout=FINISH_SECONDS,
+                ),
             )
         except wandb.Error as error:
             raise UserError(

@@ -177,7 +177,7 @@ def lacks(module: str) -> bool:
 
 def output_of(command: list[str]) -> str:
     """The output of a Slurm command. Raises UserError if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         raise UserError(
             f"launcher=slurm: `{' '.join(command)}` failed ({done.stderr.strip()}): wait until the "
@@ -272,12 +272,12 @@ def executor(options: SlurmOptions) -> Any:
     and sees the working folder, which the project's runs are below."""
     import submitit
 
-    python, srun, folder = shlex.quote(sys.executable), [], Path.cwd()
+    python, srun, folder = f"{shlex.quote(sys.executable)} -P", [], Path.cwd()
     if " " in options.container:
-        python = f"{options.container} python"
+        python = f"{options.container} python -P"
     elif options.container:
         seen = [f"--container-mounts={folder}:{folder}", f"--container-workdir={folder}"]
-        python, srun = "python", [f"--container-image={options.container}", *seen]
+        python, srun = "python -P", [f"--container-image={options.container}", *seen]
     result = submitit.AutoExecutor(
         folder=options.submitit_folder,
         cluster="slurm",

@@ -124,6 +124,7 @@ def query_accounting(ids: Sequence[str]) -> Mapping[str, SlurmState]:
         [*command, "--format=JobID,State,ExitCode,NodeList", f"--jobs={','.join(parents(ids))}"],
         capture_output=True,
         text=True,
+        errors="replace",
         check=True,
         # Otherwise the numbers of an array's waiting jobs are cut to 64 characters.
         env={**os.environ, "SLURM_BITSTR_LEN": "0"},
@@ -264,7 +265,11 @@ def shown_jobs(job: str) -> list[dict[str, str]]:
     if shutil.which("scontrol") is None:
         return []
     done = subprocess.run(
-        ["scontrol", "--oneliner", "show", "job", job], capture_output=True, text=True, check=False
+        ["scontrol", "--oneliner", "show", "job", job],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     )
     return [
         dict(word.split("=", 1) for word in line.split() if "=" in word)

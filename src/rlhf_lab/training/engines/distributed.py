@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from rlhf_lab.training.engines.ranks import record_joined, world_size
+from rlhf_lab.training.engines.ranks import declared, forget, record_joined, world_size
 
 KEY = "rlhf_lab/alive"
 BEAT_SECONDS = 5.0
@@ -41,8 +41,6 @@ PATIENCE = timedelta(days=30)
 WITHIN_CALL = timedelta(minutes=30)
 # Seconds for which rank 0 looks for the traceback of a rank whose connection broke.
 SEARCH = 5.0
-# Set by torchrun. Removed, so that children of rank 0 do not believe to be members of the group.
-VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
 LOST = ("connection closed", "connection reset", "broken pipe", "timed out", "gloo")
 FAILURE = "rlhf_lab/failure"
 
@@ -234,7 +232,7 @@ def current() -> Processes:
 def join() -> Processes:
     """Join the process group; returns when all processes have joined."""
     global _joined
-    local = int(os.environ.get("LOCAL_RANK", "0"))
+    local = declared("LOCAL_RANK", 0)
     has_devices = torch.cuda.is_available()
     # Ranks that train on CPUs may be more than this host has GPUs.
     if has_devices and local < torch.cuda.device_count():
@@ -252,8 +250,7 @@ def join() -> Processes:
     _joined = Processes(number, size, local, group, store, calls, liveness)
     if size > 1:
         record_joined(number, size)
-    for name in VARIABLES:
-        os.environ.pop(name, None)
+    forget()
     return _joined
 
 

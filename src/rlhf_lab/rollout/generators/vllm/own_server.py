@@ -126,5 +126,5 @@ def lone_server(
     folder = model_folder(model, cache)
     place = options.host, options.port, options.backend
     arguments = server_arguments(folder, settings, *place, key)
-    words = [sys.executable, "-m", SERVE, ALONE, *arguments]
+    words = [sys.executable, "-P", "-m", SERVE, ALONE, *arguments]
     return Command(words, server_environment(options))

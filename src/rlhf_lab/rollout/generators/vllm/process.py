@@ -62,7 +62,8 @@ class VLLMProcess:
         self._folder = folder = Path(tempfile.mkdtemp(prefix="rlhf_lab_vllm_"))
         self.log = folder / "vllm.log"
         variables = {**environment, FOLDER: str(folder)}
-        self._child = Child([sys.executable, "-m", module, PIPE, *arguments], self.log, variables)
+        words = [sys.executable, "-P", "-m", module, PIPE, *arguments]
+        self._child = Child(words, self.log, variables)
         self._has_failed = False
 
     @property
