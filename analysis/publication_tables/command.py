@@ -14,7 +14,12 @@ from rlhf_lab_analysis.comparison.selection import cells
 from rlhf_lab_analysis.plots.style import read_style
 from rlhf_lab_analysis.publication_tables.conditions import Conditions
 from rlhf_lab_analysis.publication_tables.differences import differences
-from rlhf_lab_analysis.publication_tables.formats import PublicationTable, check_heads, save
+from rlhf_lab_analysis.publication_tables.formats import (
+    FORMATS,
+    PublicationTable,
+    check_heads,
+    save,
+)
 from rlhf_lab_analysis.publication_tables.options import SHORT, TableOptions
 from rlhf_lab_analysis.publication_tables.results import results, sft
 from rlhf_lab_analysis.publication_tables.run_list import run_list
@@ -97,11 +102,11 @@ def run(chosen: argparse.Namespace, console: Console) -> None:
     show_damage(tables, console)
     with console.phase("making the tables"):
         found = make_tables(wanted, tables, options)
+        save([table for table in found if table.rows], chosen.out)
     for table in found:
         if table.rows:
-            endings = listed(path.suffix[1:] for path in save(table, chosen.out))
             rows = counted(len(table.rows), "row")
-            console.print(f"wrote {chosen.out / table.name} ({endings}): {rows}")
+            console.print(f"wrote {chosen.out / table.name} ({listed(FORMATS)}): {rows}")
         else:
             console.print(f"{table.name}: not written, since it has no row")
         for note in first_few(table.notes, "notes"):

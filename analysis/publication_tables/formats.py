@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 import pandas as pd
 
+from rlhf_lab.runs.disk import atomic_file
 from rlhf_lab.types.errors import UserError
 from rlhf_lab_analysis.markdown import escaped, one_line, rows_of
 from rlhf_lab_analysis.plots.style import Style
@@ -187,12 +189,12 @@ FORMATS: Mapping[str, Callable[[PublicationTable], str]] = {
 }
 
 
-def save(table: PublicationTable, folder: Path) -> list[Path]:
-    """Write a table in all formats; returns the files."""
+def save(tables: Sequence[PublicationTable], folder: Path) -> None:
+    """Write tables in all formats. The files take their places when all are written, so that a
+    folder does not hold tables of two selections."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for suffix, text_of in FORMATS.items():
-        path = folder / f"{table.name}.{suffix}"
-        path.write_text(text_of(table), encoding="utf-8")
-        found.append(path)
-    return found
+    with ExitStack() as stack:
+        for table in tables:
+            for suffix, text_of in FORMATS.items():
+                draft = stack.enter_context(atomic_file(folder / f"{table.name}.{suffix}"))
+                draft.write_text(text_of(table), encoding="utf-8")

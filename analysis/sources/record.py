@@ -171,9 +171,14 @@ def flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_seed(value: Any) -> int | None:
-    """A seed, also one that was written as text, with a fraction of 0 or without; None if it is
-    none."""
-    return whole(parsed(value) if isinstance(value, str) else value)
+    """A seed, also one that was written as text (`1`, or `1.0` as spreadsheets have it); None if it
+    is none."""
+    if isinstance(value, str):
+        try:
+            value = int(value.removesuffix(".0"))
+        except ValueError:
+            return None
+    return whole(value)
 
 
 def parsed(text: str) -> int | float | str:

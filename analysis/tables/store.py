@@ -130,8 +130,9 @@ def require_one_set(frames: Mapping[str, pd.DataFrame], path: Path) -> None:
 
 def frame(path: Path, needed: Sequence[str]) -> pd.DataFrame:
     """The table of one file. Raises Unreadable if it lacks a needed column or has one twice."""
-    with parsing(path, "table"):
-        if path.suffix == ".csv":
+    is_csv = path.suffix == ".csv"
+    with parsing(path, f"table of {'CSV' if is_csv else 'Parquet'}"):
+        if is_csv:
             read = pd.read_csv(path, dtype=str, keep_default_na=False)
             read = read.apply(lambda column: column if column.name in AS_TEXT else typed(column))
         else:

@@ -123,8 +123,8 @@ class Steps:
         self, kind: Any, bounds: tuple[int, int], item: Any, place: int, after: Then
     ) -> int | None:
         least, most = bounds
-        end = place
-        while end - place < most and self._is_one(*item, end):
+        end, (one, value) = place, item
+        while end - place < most and self._is_one(one, value, end):
             self.count += 1
             end += 1
         stops = range(place + least, end + 1)

@@ -40,7 +40,7 @@ def text_of(node: ast.expr) -> str | None:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
-        return "".join(part.value if isinstance(part, ast.Constant) else "x"
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "x"
                        for part in node.values)  # fmt: skip
     return None
 
@@ -54,8 +54,9 @@ def methods_of(tree: ast.AST) -> dict[str, set[str]]:
     """By the name of an expression, the methods of it that a module calls."""
     used: dict[str, set[str]] = {}
     for node in ast.walk(tree):
-        is_method = isinstance(node, ast.Attribute) and node.attr in METHODS
-        if is_method and isinstance(node.value, ast.Name):
+        if not isinstance(node, ast.Attribute) or node.attr not in METHODS:
+            continue
+        if isinstance(node.value, ast.Name):
             used.setdefault(node.value.id, set()).add(node.attr)
     return used
 

@@ -6,6 +6,7 @@ import argparse
 import csv
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rlhf_lab_analysis.plots.style import Style
 from rlhf_lab_analysis.publication_tables import command
 from rlhf_lab_analysis.publication_tables.command import TABLES, make_tables
 from rlhf_lab_analysis.publication_tables.formats import (
+    FORMATS,
     Entry,
     Measured,
     PublicationTable,
@@ -26,6 +28,7 @@ from rlhf_lab_analysis.publication_tables.formats import (
     as_latex,
     as_markdown,
     latex,
+    save,
 )
 from rlhf_lab_analysis.publication_tables.options import TableOptions
 from rlhf_lab_analysis.sources.record import Record, Row
@@ -437,3 +440,22 @@ def test_what_cannot_be_written_is_refused(
     assert complaint in capsys.readouterr().err
     with pytest.raises(UserError, match="pass one of results"):
         make_tables("nonsense", both([0.5], [0.5]))
+
+
+def test_tables_take_their_places_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (PublicationTable(name, "what", ("a",), (("1",),)) for name in ("one", "two"))
+    save([first, second], tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(before) == 2 * len(FORMATS)
+    changed = [replace(table, caption="other") for table in (first, second)]
+    plain = Path.write_text
+
+    def full(path: Path, text: str, **options: Any) -> int:
+        if "two.csv" in path.name:
+            raise OSError(28, "No space left on device")
+        return plain(path, text, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="two"):
+        save(changed, tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -87,4 +87,4 @@ def test_what_spreadsheets_add_is_no_part_of_the_table(tmp_path: Path) -> None:
 
 def test_a_seed_may_be_written_with_a_fraction_of_nothing() -> None:
     given = ("1", "1.0", "1e2", "1.5", "nan", "inf", "one", 2.0, True)
-    assert [as_seed(one) for one in given] == [1, 1, 100, None, None, None, None, 2, None]
+    assert [as_seed(one) for one in given] == [1, 1, None, None, None, None, None, 2, None]
