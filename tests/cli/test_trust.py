@@ -165,13 +165,14 @@ def test_commands_that_execute_declare_the_flag() -> None:
     [
         ({"host": HERE}, True),
         ({"host": {"name": HERE["name"]}}, True),
-        ({"host": {**HERE, "name": "elsewhere"}}, False),
+        ({"host": {**HERE, "name": "elsewhere"}}, True),
+        ({"host": {"name": "elsewhere"}}, False),
         ({"host": {**HERE, "user": "somebody"}}, False),
         ({}, False),
         ({"host": HERE, "working_folder": "run"}, False),
     ],
 )
-def test_a_run_is_ones_own_if_user_and_host_are(
+def test_a_run_is_ones_own_by_its_user_and_by_its_host_where_no_user_is_recorded(
     facts: dict[str, Any], is_own: bool, run: Path
 ) -> None:
     write_manifest(run, **{"host": {}, **facts})
