@@ -71,9 +71,9 @@ def test_what_has_no_effect_here_is_refused(words: list[str]) -> None:
         ("output.dir='a b'", "output.dir='a b'"),
         ("output.dir='${seed}'", "output.dir='${seed}'"),
         ("plugins=['a','b']", "plugins=['a','b']"),
-        ("output.root=~/runs", "output.root=/home/one/runs"),
-        ("output.root='~/runs'", "output.root=/home/one/runs"),
-        ("output.root=~/a,~/b", "output.root=/home/one/a,/home/one/b"),
+        ("output.root=~/runs", "output.root=/far/one/runs"),
+        ("output.root='~/runs'", "output.root=/far/one/runs"),
+        ("output.root=~/a,~/b", "output.root=/far/one/a,/far/one/b"),
         ("~algo.beta", "~algo.beta"),
         ("output.dir=", "output.dir="),
         ("-m", "-m"),
@@ -82,25 +82,25 @@ def test_what_has_no_effect_here_is_refused(words: list[str]) -> None:
 def test_equal_values_are_equal_texts(
     text: str, plain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", "/home/one")
+    monkeypatch.setenv("HOME", "/far/one")
     assert plain_override(text) == plain
 
 
 def test_quotes_stay_where_a_value_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/a b")
+    monkeypatch.setenv("HOME", "/far/a b")
     text = plain_override("output.root=~/runs")
-    assert typed(composed(text)).output.root == "/home/a b/runs"
+    assert typed(composed(text)).output.root == "/far/a b/runs"
 
 
 def test_the_home_folder_is_meant_in_files_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", "/home/one")
+    monkeypatch.setenv("HOME", "/far/one")
     cfg = composed("task=prompts", "task.path='~/a.jsonl'", "output.dir='${output.root}/one'")
     cfg.output.root = "~/runs"
     config = typed(cfg)
-    assert config.output.root == "/home/one/runs" and config.output.dir == "/home/one/runs/one"
-    assert config.task.path == "/home/one/a.jsonl"
+    assert config.output.root == "/far/one/runs" and config.output.dir == "/far/one/runs/one"
+    assert config.task.path == "/far/one/a.jsonl"
 
 
 @pytest.mark.parametrize("flag", ["--config-path", "-cp", "--config-dir"])

@@ -49,7 +49,7 @@ def test_a_gpu_that_is_not_there_is_refused_with_its_key(gpus: None, name: str) 
         chosen(name, "generator.device")
 
 
-@pytest.mark.parametrize("name", ["", "gpu", "mps", "cuda:", "cuda:x", "auto "])
+@pytest.mark.parametrize("name", ["", "gpu", "cuda:", "cuda:x", "auto "])
 def test_a_name_that_is_no_device_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"engine\.device=.*choose auto, cpu, cuda"):
         check_name(name, "engine.device")

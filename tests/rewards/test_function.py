@@ -338,7 +338,7 @@ def children() -> set[int]:
         pid
         for pid in processes.children(os.getpid())
         if not is_running(pid)
-        or "rewards.worker_child" in processes.ps("-o", "command=", "-p", str(pid))
+        or "rewards.worker_child" in processes.ps("-ww", "-o", "command=", "-p", str(pid))
     }
 
 

@@ -69,7 +69,7 @@ def test_a_worker_on_a_gpu_runs_on_its_stream(monkeypatch: pytest.MonkeyPatch) -
         yield
         log.append("leave")
 
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream(log))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device, priority: Stream(log))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "that of its models")
     monkeypatch.setattr(torch.cuda, "stream", stream)
     worker: Any = SimpleNamespace(run=lambda feed, chunk: (feed, chunk))

@@ -14,7 +14,7 @@ import pytest
 from rlhf_lab.runs import folder as runs
 from rlhf_lab.runs import provenance
 from rlhf_lab.runs.disk import file_digest
-from rlhf_lab.runs.run_directory import End, RunDirectory
+from rlhf_lab.runs.run_directory import End, RunDirectory, run_lock
 from rlhf_lab.runs.summaries import RunSummary, list_runs
 from rlhf_lab.types.errors import UserError
 
@@ -129,7 +129,8 @@ def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
 def test_of_many_that_want_a_folder_exactly_one_gets_it(tmp_path: Path) -> None:
     def attempt(_: int) -> bool:
         try:
-            start(tmp_path / "run")
+            with run_lock(tmp_path / "run"):
+                start(tmp_path / "run")
         except UserError:
             return False
         return True

@@ -63,7 +63,7 @@ def test_the_command_starts_itself_again_with_the_same_words(
     with pytest.raises(Started):
         door.command_line()
     assert started == [
-        (sys.executable, [sys.executable, "-m", "rlhf_lab.cli.main", *words], PORTABLE)
+        (sys.executable, [sys.executable, "-P", "-m", "rlhf_lab.cli.main", *words], PORTABLE)
     ]
     assert list(tmp_path.iterdir()) == []
 

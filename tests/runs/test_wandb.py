@@ -43,6 +43,7 @@ def test_the_page_of_the_report_is_printed(
 ) -> None:
     saved = SimpleNamespace(save=lambda draft: None, url="https://example.org/me/p/reports/x")
     monkeypatch.setattr("rlhf_lab.runs.trackers.wandb.paper_report", lambda *_: saved)
+    monkeypatch.setattr("rlhf_lab.cli.sync.require_answer", lambda: None)
     assert SYNC.run(["--report", "me/p"], Console(quiet=False)) == 0
     assert "report: https://example.org/me/p/reports/x" in capsys.readouterr().out
 
@@ -60,6 +61,7 @@ def test_what_fails_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(
         "rlhf_lab.runs.trackers.wandb.paper_report", lambda *_: SimpleNamespace(save=refuse)
     )
+    monkeypatch.setattr("rlhf_lab.cli.sync.require_answer", lambda: None)
     with pytest.raises(UserError, match="not logged in to W&B: run `wandb login`"):
         SYNC.run(["--report", "me/p"], Console(quiet=True))
     monkeypatch.undo()

@@ -204,7 +204,10 @@ def show(options: argparse.Namespace, console: Console) -> int:
     newest = sorted(every, key=started)[-options.last :] if options.last else every
     listed = sorted(newest, key=lambda run: sort_key(run, options.sort))
     sweeps = [
-        folder for root in folders for folder, files in sorted(walk(root, [])) if RECORD in files
+        folder
+        for root in folders
+        for folder, _ in sorted(walk(root, []))
+        if (folder / RECORD).exists()
     ]
     if options.json:
         sys.stdout.write(as_json(listed, sweeps, every) + "\n")

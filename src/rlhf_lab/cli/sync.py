@@ -67,8 +67,7 @@ def sync(options: argparse.Namespace, console: Console) -> int:
     """Send the files of every run below the folders that no server has yet. Returns 1 if some
     could not be sent; the others are. With --report only the report is made."""
     if options.report:
-        require_answer()
-        console.print(f"report: {save_report(options.report)}")
+        console.print(f"report: {save_report(options.report, require_answer)}")
         return 0
     folders = list(dict.fromkeys(options.folders))
     for folder in folders:

@@ -53,6 +53,7 @@ class SignalHandler:
     def __init__(self, starting: str = "") -> None:
         self.starting = starting
         self._is_deferred = self._is_shielded = self._is_immediate = False
+        self._is_ending = False
         self._interrupts = Interrupts()
         self.is_requested = self.is_interrupt = False
 
@@ -60,7 +61,10 @@ class SignalHandler:
         is_ctrl_c = number in INTERRUPTS
         if is_ctrl_c and not self._interrupts.is_new(number):
             return
+        if self._is_ending:
+            return
         if self.starting:
+            self._is_ending = True  # a parent passes on what the terminal sends here too
             what = "interrupted" if is_ctrl_c else "stopped by a signal"
             say(f"rlhf-lab {self.starting}: {what} before it began; nothing is lost\n")
             os._exit(INTERRUPTED if is_ctrl_c else REQUEUE)

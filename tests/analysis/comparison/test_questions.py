@@ -435,7 +435,7 @@ def test_nan_is_refused_with_its_place() -> None:
 
 def test_a_wrong_name_says_what_there_is() -> None:
     selection = cells(made.tables(*Made().runs(HIGH)))
-    with pytest.raises(UserError, match="no such column"):
+    with pytest.raises(UserError, match="no such numbers"):
         selection.cells[0].scores("gold/winrate")
     with pytest.raises(UserError, match="conditions have task, model"):
         selection.only(modle="nano_s")

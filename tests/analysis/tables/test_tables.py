@@ -324,8 +324,6 @@ def test_tables_are_written_with_their_findings(tmp_path: Path, suffix: str) -> 
     if suffix == "csv":
         again = pd.read_csv(paths[0])
         assert again["x/wall_seconds"].tolist() == made.points["x/wall_seconds"].tolist()
-        with pytest.raises(UserError, match="only tables saved as"):
-            load(paths[0])
         return
     again = load(paths[0])
     for part in ("points", "versions", "runs"):

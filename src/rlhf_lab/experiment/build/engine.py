@@ -11,7 +11,7 @@ import torch
 
 from rlhf_lab.experiment.build.policy import Sources
 from rlhf_lab.experiment.config.config import Config
-from rlhf_lab.experiment.rules.derived import precision, sequence_tokens
+from rlhf_lab.experiment.rules.derived import generator_precision, sequence_tokens
 from rlhf_lab.models.adapters import with_adapters
 from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.causal_lm import load_policy
@@ -153,7 +153,7 @@ def engine_job(
     drawn_in = torch.float32
     if config.model.lora_rank:
         model = with_adapters(model, config.model.lora, config.seed, base)
-        drawn_in = torch_dtype(precision(config)["generator"]["dtype"])
+        drawn_in = torch_dtype(generator_precision(config)["dtype"])
     device = training_device(config.engine.device, current())
     passes = (
         config.generator.temperature,

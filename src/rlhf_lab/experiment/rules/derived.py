@@ -192,13 +192,12 @@ def precision(config: Config) -> dict[str, dict[str, Any]]:
     """Where and how exactly a run computes here, for its manifest: what `auto` stands for. Reward
     models are named where they are not in float32 on a CPU."""
     trains_on = chosen(config.engine.device, "engine.device").type
-    draws_on = chosen(config.generator.device, "generator.device").type
-    engine = config.engine.on(trains_on)
-    policy = getattr(config.model, "policy_dtype", "float32")
+    engine, generator = config.engine.on(trains_on), generator_precision(config)
     scoring = {}
     for key, part in [*named_parts("reward", config.reward), *named_parts("judge", config.judge)]:
         if part.is_learned or part.step_model_paths():
-            scores_on = draws_on if part.device == AUTO else chosen(part.device).type
+            by_generator = part.device == AUTO
+            scores_on = generator["device"] if by_generator else chosen(part.device).type
             scoring[key] = {"device": scores_on, "dtype": part.dtype.on(scores_on).value}
     return {
         "engine": {
@@ -207,12 +206,16 @@ def precision(config: Config) -> dict[str, dict[str, Any]]:
             "micro_tokens": engine.micro_tokens,
             "tf32": engine.tf32,
         },
-        "generator": {
-            "device": draws_on,
-            "dtype": sampling_of(config).dtype_on(draws_on, policy),
-        },
+        "generator": generator,
         **{key: found for key, found in scoring.items() if found != FULL_SCORING},
     }
+
+
+def generator_precision(config: Config) -> dict[str, str]:
+    """Device and type of the weights that the generator has here."""
+    draws_on = chosen(config.generator.device, "generator.device").type
+    policy = getattr(config.model, "policy_dtype", "float32")
+    return {"device": draws_on, "dtype": sampling_of(config).dtype_on(draws_on, policy)}
 
 
 def sampling_of(config: Config) -> GeneratorOptions:

@@ -4,7 +4,7 @@ and the curves of the paper (arXiv:2410.18252) as a report there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -183,13 +183,15 @@ def grid(reports: Any, panels: list[Any]) -> Any:
     return reports.PanelGrid(runsets=[runs], panels=panels)
 
 
-def save_report(place: str) -> str:
+def save_report(place: str, require_answer: Callable[[], None]) -> str:
     """Make the report in ENTITY/PROJECT, as a draft that its owner may edit. Returns its page.
-    Raises UserError for another place, or with the server's reason."""
+    require_answer: raises where the server does not answer. Raises UserError for another place, or
+    with the server's reason."""
     entity, _, project = place.partition("/")
     if not (entity and project) or "/" in project:
         raise UserError(f"--report {place}: name the project, as in ENTITY/PROJECT")
     report = paper_report(entity, project)
+    require_answer()
     try:
         report.save(draft=True)
     except Exception as error:
