@@ -84,7 +84,7 @@ def ended(command: str, code: int, received: bytes) -> int:
     how = f"was killed by {signal.Signals(-code).name}" if code else "called exit(0)"
     say(
         f"rlhf-lab {command}: its process {how} before the command was done; `rlhf-lab "
-        "runs` lists how far runs are, `rlhf-lab resume RUN` goes on with one\n"
+        "runs` lists how far runs are, `rlhf-lab resume RUN` resumes one\n"
     )
     return 128 - code if code else FAILED
 

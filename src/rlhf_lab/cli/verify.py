@@ -56,7 +56,7 @@ def named(names: Sequence[str]) -> str:
 
 
 def weights_problems(run: Path, missing: Sequence[str]) -> Iterator[str]:
-    """A line if the last version, of which there is no record, is not what its digest says."""
+    """A line if the last version, of which there is no record, has not the run's digest."""
     try:
         manifest = read_manifest(run / MANIFEST)
     except Unreadable:

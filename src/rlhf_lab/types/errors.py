@@ -13,7 +13,7 @@ class UserError(ValueError):
 
 
 class StopRequested(BaseException):
-    """The run was asked to stop (SIGTERM, SIGHUP, SIGUSR1): no error, like KeyboardInterrupt."""
+    """A signal (SIGTERM, SIGHUP, SIGUSR1) stops the run: no error, like KeyboardInterrupt."""
 
 
 class JobsFailed(Exception):

@@ -33,7 +33,7 @@ REMEDIES = {
     "\\t": "indent with spaces",
     "duplicate key": "keep one of them",
     "constructor for the tag": "write plain values",
-    "another document": "put each document into a file of its own",
+    "another document": "put each document into a separate file",
 }
 # The file whose defaults list chose an option, by group and option: Hydra's errors leave it out.
 CHOSEN_IN: dict[tuple[str, str], Path] = {}

@@ -143,12 +143,12 @@ class TrackerOptions(limits.OptionGroup, key="tracker"):
                 f"{key}.wandb={self.wandb} needs the package wandb: pip install "
                 "'rlhf-lab[wandb]', or choose tracker=jsonl"
             )
-        asked = os.environ.get("WANDB_MODE", "")
-        mode = {"dryrun": "offline", "run": "online", "": str(self.wandb)}.get(asked, asked)
+        chosen = os.environ.get("WANDB_MODE", "")
+        mode = {"dryrun": "offline", "run": "online", "": str(self.wandb)}.get(chosen, chosen)
         if mode != self.wandb:
             own = mode if mode in ("online", "offline") else "off"
             raise UserError(
-                f"{key}.wandb={self.wandb} with WANDB_MODE={asked} in the environment: pass "
+                f"{key}.wandb={self.wandb} with WANDB_MODE={chosen} in the environment: pass "
                 f"{key}.wandb={own}, or unset WANDB_MODE"
             )
         if self.wandb is WandbMode.online and not has_wandb_key():

@@ -157,7 +157,7 @@ class VLLMSampling(GeneratorOptions):
     )
     abilities: ClassVar[frozenset[Ability]] = frozenset(Ability)
     has_own_kernels: ClassVar[bool] = True
-    unrounded: ClassVar[str] = "vLLM loads weights by itself and has quantised formats of its own"
+    unrounded: ClassVar[str] = "vLLM loads weights by itself and has other quantised formats"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -118,7 +118,7 @@ def lone_server(
     key = server_key()
     if not key and options.host not in LOOPBACK:
         raise UserError(
-            f"generator.host={options.host} without a key: whoever reaches the port could load "
+            f"generator.host={options.host} without a key: all that reach the port could load "
             f"weights; set {SERVER_KEY} to a secret (openssl rand -hex 32), the same for this "
             "server and its runs"
         )

@@ -29,7 +29,7 @@ class WeightFiles:
     """One version at a time, in memory where it has room, or below a `parent`.
 
     A process that was killed while it wrote leaves its file behind: the next one removes it. The
-    lock of a folder tells whether its process lives, in other containers too, where the number of a
+    lock of a folder shows whether its process lives, in other containers too, where the number of a
     process is another.
     """
 
