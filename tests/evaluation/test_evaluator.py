@@ -525,6 +525,7 @@ def test_several_samples_keep_the_first_and_the_chunks_rows(live: Live) -> None:
         ({"ks": [1, 4], "samples": 2}, r"eval.ks=\[1, 4\] with eval.samples=2.*eval.samples=4"),
         ({"ks": [0]}, r"eval.ks\[0\]=0"),
         ({"label": "a/b"}, "eval.label='a/b' is part of a file's name"),
+        ({"label": "a" * 101}, "part of a file's name: choose at most 100"),
         ({"label": "../x"}, "eval.label"),
         ({"label": ".hidden"}, "eval.label"),
         ({"label": "a b"}, "eval.label"),

@@ -661,6 +661,9 @@ def test_versions_that_shared_memory_cannot_hold_are_refused_before_they_are_wri
     SharedWeights(weights(0).state, 3)
     with pytest.raises(UserError, match=r"keeps 4 versions .*--shm-size.*mode\.max_staleness"):
         SharedWeights(weights(0).state, 4)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(UserError, match=r"cannot be written: .*mode\.executor=thread"):
+        SharedWeights(weights(0).state, 1)
 
 
 def test_a_changed_byte_in_shared_memory_is_seen() -> None:

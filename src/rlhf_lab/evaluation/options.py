@@ -20,7 +20,8 @@ class Validate(StrEnum):
     judge = "judge"
 
 
-LABEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?")
+# Names of files have at most 255 characters.
+LABEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})?")
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,8 @@ class EvalOptions(limits.OptionGroup, key="eval"):
                 )
         if not LABEL.fullmatch(self.label):
             raise UserError(
-                f"eval.label={self.label!r} is part of a file's name: choose letters, digits, "
-                "'.', '_' and '-', the first a letter or digit"
+                f"eval.label={self.label!r} is part of a file's name: choose at most 100 "
+                "letters, digits, '.', '_' and '-', the first a letter or digit"
             )
 
     @property

@@ -7,6 +7,7 @@ processes have ended, unless it is killed itself.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -33,13 +34,20 @@ def shared_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 def require_shared_memory(num_slots: int, size: int) -> None:
-    """Refuse versions that the shared memory of this machine cannot hold. Containers often have 64
-    MiB of it, and a process that writes beyond the end is killed without a message.
+    """Refuse versions that the shared memory of this machine cannot hold, or shared memory that
+    cannot be written. Containers often have 64 MiB of it, and a process that writes beyond the end
+    is killed without a message.
 
     size: bytes of one version.
     """
     if not SHARED_MEMORY.is_dir():
         return
+    if not os.access(SHARED_MEMORY, os.W_OK):
+        raise UserError(
+            f"mode.executor=process keeps versions of the weights in shared memory, and "
+            f"{SHARED_MEMORY} cannot be written: mount it with write access, or pass "
+            "mode.executor=thread"
+        )
     free = shutil.disk_usage(SHARED_MEMORY).free
     if num_slots * size > free:
         raise UserError(
