@@ -65,7 +65,7 @@ class Executor(Protocol):
 
 
 class InlineExecutor:
-    """Generates when a chunk is submitted, in the trainer's time: sync, lagged and recorded modes."""
+    """Generates when a chunk is submitted, in the time of the trainer (sync, lagged, recorded)."""
 
     failure: BaseException | None = None
     restarts = 0
