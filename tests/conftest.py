@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
 
 # Read when the hub's client is imported: tests have no network, so it need not try five times.
@@ -20,7 +21,7 @@ if not os.environ.get("RLHF_LAB_GPU_TESTS"):
 # Read when numpy is imported: threads of small problems wait for each other, at the cost of both.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,14 @@ if os.environ.get("RLHF_LAB_NO_SKIPS"):
     def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Where every package is there, as in `make test-adapters`, nothing may be skipped."""
         return without_skip((yield))
+
+
+@pytest.fixture
+def default_interrupts() -> Iterator[None]:
+    """Those of a terminal: workers of pytest-xdist ignore them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

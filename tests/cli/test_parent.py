@@ -13,6 +13,8 @@ import pytest
 
 from rlhf_lab.runs.signals import INTERRUPTED, REQUEUE
 
+pytestmark = pytest.mark.usefixtures("default_interrupts")
+
 PROGRAM = """
 import atexit, ctypes, os, signal, sys, threading, time
 from rlhf_lab.cli.parent import in_child

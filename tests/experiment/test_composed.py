@@ -95,10 +95,11 @@ def test_a_quick_hydra_composes_what_hydra_composes(overrides: list[str]) -> Non
 
 
 def test_a_quick_hydra_reads_files_that_tests_write(tmp_path: Path) -> None:
+    (tmp_path / "part").mkdir()
     for value in (1, 2):
-        (tmp_path / "own.yaml").write_text(f"a: {value}\ndefaults: [_self_]\n")
+        (tmp_path / "part" / "own.yaml").write_text(f"a: {value}\ndefaults: [_self_]\n")
         with quickened(True):
-            assert by_hydra(tmp_path, "own", []).a == value
+            assert by_hydra(tmp_path, "part/own", []).part.a == value
 
 
 @pytest.mark.parametrize("overrides", ERRORS.values(), ids=ERRORS)

@@ -11,7 +11,6 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +69,6 @@ def wait_for_ever(example: Example, text: str, finished: bool) -> float:
     """A rule, which is sent to a worker by its name."""
     threading.Event().wait(600.0 if text == "for ever" else 0.0)
     return 1.0
-
-
-@pytest.fixture
-def default_interrupts() -> Iterator[None]:
-    """Those of a terminal: workers of pytest-xdist ignore them."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def sent(number: int, catches: bool) -> float:

@@ -65,6 +65,7 @@ def test_what_fails_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UserError, match="not logged in to W&B: run `wandb login`"):
         SYNC.run(["--report", "me/p"], Console(quiet=True))
     monkeypatch.undo()
+    monkeypatch.setattr("rlhf_lab.cli.sync.require_answer", lambda: None)
     monkeypatch.setitem(sys.modules, "wandb_workspaces.reports.v2", None)
     with pytest.raises(UserError, match=r"pip install 'rlhf-lab\[wandb\]'"):
         SYNC.run(["--report", "me/p"], Console(quiet=True))

@@ -190,8 +190,8 @@ def save_report(place: str, require_answer: Callable[[], None]) -> str:
     entity, _, project = place.partition("/")
     if not (entity and project) or "/" in project:
         raise UserError(f"--report {place}: name the project, as in ENTITY/PROJECT")
-    report = paper_report(entity, project)
     require_answer()
+    report = paper_report(entity, project)
     try:
         report.save(draft=True)
     except Exception as error:
