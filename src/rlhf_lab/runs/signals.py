@@ -16,7 +16,7 @@ from types import FrameType
 from rlhf_lab.types.errors import StopRequested
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-# As this a command's first process (cli.watched) passes Ctrl-C on. The terminal sends Ctrl-C to
+# As this a command's first process (cli.parent) passes Ctrl-C on. The terminal sends Ctrl-C to
 # both processes: it must count once.
 PASSED_ON = signal.SIGURG
 INTERRUPTS = (signal.SIGINT, PASSED_ON)
@@ -46,8 +46,8 @@ class SignalHandler:
     for each further Ctrl-C. Inside `deferred` it only sets flags, unless Ctrl-C comes a second
     time; inside `immediate` it raises there too; inside `shielded` it never raises.
 
-    starting: the command, until `begun`: by then nothing is there to be saved, and the process ends
-    in the handler, since imports lose exceptions. is_interrupt: Ctrl-C was among the signals.
+    starting: the command, until `begun` is called: there is nothing to save yet, and the process
+    ends in the handler, since imports lose exceptions. is_interrupt: Ctrl-C was among the signals.
     """
 
     def __init__(self, starting: str = "") -> None:
