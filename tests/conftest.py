@@ -93,9 +93,10 @@ if os.environ.get("RLHF_LAB_NO_SKIPS"):
         return without_skip((yield))
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def default_interrupts() -> Iterator[None]:
-    """Those of a terminal: workers of pytest-xdist ignore them."""
+    """Ctrl-C raises, as in a terminal: a shell's background jobs, and workers of pytest-xdist below
+    them, begin with it ignored, and so would every process that a test starts."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

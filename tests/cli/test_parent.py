@@ -13,7 +13,6 @@ import pytest
 
 from rlhf_lab.runs.signals import INTERRUPTED, REQUEUE
 
-pytestmark = pytest.mark.usefixtures("default_interrupts")
 
 PROGRAM = """
 import atexit, ctypes, os, signal, sys, threading, time

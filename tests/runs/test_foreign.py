@@ -88,7 +88,7 @@ def sent(number: int, catches: bool) -> float:
     ("number", "expected"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, StopRequested)]
 )
 def test_a_signal_during_a_call_is_the_runs_and_ends_the_worker(
-    default_interrupts: None, number: int, expected: type[BaseException]
+    number: int, expected: type[BaseException]
 ) -> None:
     live = SampleScorer(EachSample(wait_for_ever), 0.0, OnError.drop, workers=1)
     live.score(groups("a"))
@@ -100,9 +100,7 @@ def test_a_signal_during_a_call_is_the_runs_and_ends_the_worker(
     assert stop.is_requested and worker.child.exit_code is not None
 
 
-def test_in_a_round_only_the_second_ctrl_c_ends_the_run(
-    default_interrupts: None, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_in_a_round_only_the_second_ctrl_c_ends_the_run(capfd: pytest.CaptureFixture[str]) -> None:
     with listening() as stop, stop.deferred():
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.is_requested and stop.is_interrupt
@@ -113,7 +111,7 @@ def test_in_a_round_only_the_second_ctrl_c_ends_the_run(
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_where_ctrl_c_is_ignored_it_stays_so(default_interrupts: None) -> None:
+def test_where_ctrl_c_is_ignored_it_stays_so() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with listening():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
