@@ -13,7 +13,6 @@ import pytest
 
 from rlhf_lab.runs.signals import INTERRUPTED, REQUEUE
 
-
 PROGRAM = """
 import atexit, ctypes, os, signal, sys, threading, time
 from rlhf_lab.cli.parent import in_child
