@@ -125,6 +125,7 @@ TaskPlugin=task/none
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageEnforce=limits
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort=$ACCOUNTS_PORT
 SelectType=select/cons_tres
