@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,9 @@ from benchmarks.gpu.findings import Finding, Refused, Setting, Verdict, info, ju
 from benchmarks.gpu.generation import judged_gap
 from benchmarks.gpu.sections import SECTIONS, Section, chosen
 from benchmarks.gpu.update import products_of
+from rlhf_lab.runs.processes import birth
 from tests.support.bare_machine import bare_python, files_of, needed
+from tests.support.survival import descendants, wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 PATH = os.pathsep.join([str(ROOT), str(ROOT / "src")])
@@ -170,6 +174,18 @@ def test_a_section_that_does_not_end_well_fails_and_the_next_is_run(
         failed, took = supervise.findings_of(rows, number)
         assert (failed.name, failed.measured) == ("section", expected)
         assert failed.verdict is Verdict.failed and took.name == "section took"
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_check_that_is_ended_leaves_no_process_of_a_section(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "benchmarks.gpu", "--device=cpu", "--sections=machine"]
+    words.append(f"--out={tmp_path}")
+    check = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL)
+    wait_until(lambda: len(descendants(check.pid)) > 0)
+    (section, *_) = descendants(check.pid)
+    check.terminate()
+    assert check.wait(60) == 128 + signal.SIGTERM
+    wait_until(lambda: birth(section) is None)
 
 
 def test_results_of_several_calls_add_up(tmp_path: Path) -> None:
