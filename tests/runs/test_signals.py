@@ -78,10 +78,10 @@ def test_a_run_heeds_what_its_step_ignores_while_it_starts(
             for number in steps:
                 signal.raise_signal(number)
             begun()
-            for number in SIGNALS:
+            for each in SIGNALS:
                 with pytest.raises(StopRequested), listening() as stop:
                     stop.is_requested = False
-                    signal.raise_signal(number)
+                    signal.raise_signal(each)
                 stop.is_requested = False
             assert all(signal.getsignal(number) is signal.SIG_IGN for number in steps)
     finally:

@@ -74,10 +74,11 @@ def check_submittable(launcher: DictConfig, number: int) -> None:
         rows = [line.split("|") for line in text.splitlines()]
         most = max((int(limit) if limit else math.inf for _, limit in rows), default=math.inf)
         if number > most:
+            names = " or ".join(sorted({name for name, _ in rows}))
             raise UserError(
-                f"{NODE}.{key}={' or '.join(sorted({name for name, _ in rows}))}: the cluster lets it have {most} jobs "
-                f"submitted at a time (MaxSubmitJobs), and {number} are to run: sweep over fewer "
-                f"values in one command, or pass another {NODE}.{key}"
+                f"{NODE}.{key}={names}: the cluster lets it have {most} jobs submitted at a time "
+                f"(MaxSubmitJobs), and {number} are to run: sweep over fewer values in one "
+                f"command, or pass another {NODE}.{key}"
             )
 
 
