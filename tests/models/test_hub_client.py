@@ -6,12 +6,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import huggingface_hub
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
-from huggingface_hub.utils import get_session, http_backoff
-from huggingface_hub.utils._http import default_client_factory
+from huggingface_hub.utils._http import default_client_factory, get_session, http_backoff
 
 from rlhf_lab.models.hub_client import REST_SECONDS, limit_hub
 
@@ -42,7 +42,9 @@ def closed_port() -> int:
 
 
 @pytest.mark.usefixtures("limited")
-def test_files_of_a_hub_that_cannot_be_reached_are_tried_once(tmp_path, pauses):
+def test_files_of_a_hub_that_cannot_be_reached_are_tried_once(
+    tmp_path: Path, pauses: list[float]
+) -> None:
     endpoint = f"http://127.0.0.1:{closed_port()}"
     for name in ("config.json", "tokenizer.json"):
         with pytest.raises(LocalEntryNotFoundError) as refused:
@@ -52,7 +54,9 @@ def test_files_of_a_hub_that_cannot_be_reached_are_tried_once(tmp_path, pauses):
 
 
 @pytest.mark.usefixtures("limited")
-def test_a_host_that_failed_is_tried_again_after_its_rest(pauses, monkeypatch):
+def test_a_host_that_failed_is_tried_again_after_its_rest(
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     port, clock = closed_port(), [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     url = f"http://127.0.0.1:{port}/"

@@ -41,5 +41,5 @@ def client() -> Any:
                 failed[host] = time.monotonic(), reason
         raise OfflineModeIsEnabled(f"{host} cannot be reached: {reason}")
 
-    made.send = send  # type: ignore[method-assign]
+    made.send = send
     return made
