@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -290,12 +291,13 @@ class VLLMSampling(GeneratorOptions):
 def require_answering(urls: Iterable[str], connect_seconds: float) -> None:
     """Refuse servers that have not answered after so many seconds."""
     deadline = time.monotonic() + connect_seconds
-    for url in urls:
-        while not Server(url).is_healthy():
-            if time.monotonic() >= deadline:
-                raise UserError(
-                    f"generator.urls={url}: no vLLM server answers there (waited for "
-                    f"generator.connect_seconds={connect_seconds:g}); start it with "
-                    "`rlhf-lab serve` on its host, or leave generator.urls out"
-                )
-            time.sleep(POLL_SECONDS)
+    for server in map(Server, urls):
+        with contextlib.closing(server):
+            while not server.is_healthy():
+                if time.monotonic() >= deadline:
+                    raise UserError(
+                        f"generator.urls={server.url}: no vLLM server answers there (waited for "
+                        f"generator.connect_seconds={connect_seconds:g}); start it with "
+                        "`rlhf-lab serve` on its host, or leave generator.urls out"
+                    )
+                time.sleep(POLL_SECONDS)
