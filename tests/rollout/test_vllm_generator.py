@@ -27,10 +27,11 @@ from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.feeds import LatestWeights
+from rlhf_lab.rollout.generators.options import Lengths as RunLengths
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.http import RUN_ID, Server
-from rlhf_lab.rollout.generators.vllm.make import model_folder
+from rlhf_lab.rollout.generators.vllm.make import engine_settings, model_folder
 from rlhf_lab.rollout.generators.vllm.options import Prove, Sync, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import (
     flags,
@@ -538,6 +539,18 @@ def test_graphs_are_made_on_a_gpu_and_where_they_are_chosen() -> None:
     assert "TORCHDYNAMO_DISABLE" not in environment(VLLMSampling(enforce_eager=True), True)
 
 
+@pytest.mark.parametrize(
+    ("has_gpu", "chosen", "expected"),
+    [(True, 0, None), (True, 512, 512), (False, 0, 256), (False, 8, 8)],
+)
+def test_vllm_chooses_how_many_samples_its_gpu_decodes_at_once(
+    monkeypatch: pytest.MonkeyPatch, has_gpu: bool, chosen: int, expected: int | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    settings = engine_settings(VLLMSampling(max_num_seqs=chosen), fresh(), RunLengths(8, 8))
+    assert settings.get("max_num_seqs") == expected
+
+
 @pytest.mark.parametrize(("seconds", "expected"), [(3600.0, 1), (0.0, 4)])
 def test_a_connection_is_used_again_and_an_old_one_is_not(
     monkeypatch: pytest.MonkeyPatch, seconds: float, expected: int
@@ -567,14 +580,16 @@ def test_a_server_that_ended_does_not_answer() -> None:
     server.close()
 
 
-@pytest.mark.parametrize("copies", [1, 3])
-def test_a_server_has_as_many_requests_as_its_copies_decode_at_once(copies: int) -> None:
+@pytest.mark.parametrize(("copies", "rows", "chosen"), [(1, 2, 0), (3, 2, 0), (1, 4, 2)])
+def test_a_server_has_as_many_requests_as_its_copies_decode_at_once(
+    copies: int, rows: int, chosen: int
+) -> None:
     fake = FakeServer(0)
-    fake.copies, fake.rows = copies, 2
+    fake.copies, fake.rows = copies, rows
     fake.gate.clear()
     requests = requests_of(chunk(6, 2), 5)
     with serving(fake) as url:
-        servers = Servers(VLLMSampling(urls=[url]), {}, 64)
+        servers = Servers(VLLMSampling(urls=[url], max_num_seqs=chosen), {}, 64)
         number = servers.begin(requests, DRAWING)
         assert fake.arrived(2 * copies)
         assert servers._places[0].busy == 12

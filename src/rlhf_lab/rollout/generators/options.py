@@ -166,6 +166,7 @@ class GeneratorOptions(limits.OptionGroup, ABC, key="generator"):
     draws_samples: ClassVar[bool] = True
     decodes_here: ClassVar[bool] = False
     has_own_kernels: ClassVar[bool] = False
+    draws_together: ClassVar[bool] = False
     unrounded: ClassVar[str] = "it does not round the weights that it loads"
 
     @abstractmethod

@@ -88,7 +88,11 @@ class VLLMSampling(GeneratorOptions):
         max=10**5,
         about="Gigabytes of the KV cache on a CPU; a GPU takes gpu_memory_utilization.",
     )
-    max_num_seqs: int = limits.rows(256, about="Samples decoded at once.")
+    max_num_seqs: int = limits.rows(
+        0,
+        also={0: "for vLLM's own on a GPU (1,024 from 70 GiB on, else 256), and 256 on a CPU"},
+        about="Samples that a copy of the model decodes at once, as far as it has room for them.",
+    )
     enforce_eager: bool | None = limits.option(
         None,
         about=(
@@ -158,6 +162,7 @@ class VLLMSampling(GeneratorOptions):
     )
     abilities: ClassVar[frozenset[Ability]] = frozenset(Ability)
     has_own_kernels: ClassVar[bool] = True
+    draws_together: ClassVar[bool] = True
     unrounded: ClassVar[str] = "vLLM loads weights by itself and has other quantised formats"
 
     def __post_init__(self) -> None:

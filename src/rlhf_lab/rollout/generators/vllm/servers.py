@@ -103,11 +103,12 @@ def place_at(server: Server, tokens: int, options: VLLMSampling) -> Place:
     if missing:
         raise UserError(f"generator.urls={server.url}: start the server with {' '.join(missing)}")
     parallel = config["parallel_config"]
+    rows = int(config["scheduler_config"]["max_num_seqs"])
     return Place(
         server,
         workers=int(parallel["tensor_parallel_size"]) * int(parallel["pipeline_parallel_size"]),
         copies=int(parallel["data_parallel_size"]),
-        rows=int(config["scheduler_config"]["max_num_seqs"]),
+        rows=min(rows, options.max_num_seqs or rows),
     )
 
 
