@@ -58,8 +58,6 @@ def served_model() -> str:
 # A load of weights or a long sample takes long; a server that has ended refuses at once.
 ANSWER_SECONDS = 3600.0
 LOOK_SECONDS = 5.0
-# vLLM closes connections that were idle for 5 s.
-IDLE_SECONDS = 3.0
 
 
 @functools.cache
@@ -92,7 +90,7 @@ def at_once(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 class Server:
     """The server at a base URL, spoken to directly, whatever proxy the environment names.
 
-    Connections are kept and used again. key: the bearer that it requires, "" for none.
+    Each request has a connection. key: the bearer that it requires, "" for none.
     """
 
     def __init__(self, url: str, key: str = "") -> None:
@@ -106,7 +104,8 @@ class Server:
         return httpx2.AsyncClient(
             headers=self._headers,
             timeout=httpx2.Timeout(ANSWER_SECONDS, pool=None),
-            limits=httpx2.Limits(keepalive_expiry=IDLE_SECONDS),
+            # vLLM closes idle connections after 5 s by its clock, which a busy client sees late.
+            limits=httpx2.Limits(max_keepalive_connections=0),
             # The machine's certificates, with those of its environment.
             verify=ssl.create_default_context(),
             trust_env=False,
