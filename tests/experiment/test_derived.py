@@ -1,4 +1,4 @@
-"""Devices that a run holds, for device-seconds."""
+"""What follows from several parts of a config: devices that a run holds, chunks in advance."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rlhf_lab.experiment.build.engine import training_device
-from rlhf_lab.experiment.rules.derived import num_devices, probe_every
+from rlhf_lab.experiment.rules.derived import chunks_in_advance, num_devices, probe_every
 from rlhf_lab.training.engines.distributed import Processes
 from rlhf_lab.types.errors import UserError
 from tests.conftest import MakeConfig
@@ -62,3 +62,26 @@ def test_gaps_are_measured_every_round_on_a_cpu_and_every_tenth_on_a_gpu(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert probe_every(make_config()) == 10
     assert probe_every(make_config("engine.device=cpu")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("generator=vllm",), 8),
+        (("generator=vllm", "mode.prefetch=20"), 20),
+        (("generator=vllm", "generator.chunk_groups=32"), 2),
+        (("generator=hf",), 2),
+        (("generator=hf", "mode.prefetch=3"), 3),
+    ],
+)
+def test_vllm_is_given_all_chunks_of_a_round_at_once(
+    make_config: MakeConfig, words: tuple[str, ...], expected: int
+) -> None:
+    config = make_config(
+        "run.groups_per_update=32",
+        "run.group_size=2",
+        "generator.chunk_groups=4",
+        "mode=async",
+        *words,
+    )
+    assert chunks_in_advance(config) == expected

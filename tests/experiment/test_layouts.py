@@ -320,10 +320,11 @@ def test_what_is_planned_can_be_launched(nodes: int, devices: int) -> None:
         assert len(used) == len(set(used)) == plan.choice.devices
 
 
+@pytest.mark.parametrize("size", ["tensor_parallel_size", "data_parallel_size"])
 def test_the_fastest_command_is_launched_with_all_devices_of_its_servers(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], size: str
 ) -> None:
-    wide = ["generator=vllm", "generator.tensor_parallel_size=2", "debug=tiny", "mode=async"]
+    wide = ["generator=vllm", f"generator.{size}=2", "debug=tiny", "mode=async"]
     plan("--gpu", "h100", "layout=1x4:2+2", *wide)
     (fastest,) = [line for line in capsys.readouterr().out.splitlines() if "fastest:" in line]
     words = fastest.partition("rlhf-lab launch ")[2].split()

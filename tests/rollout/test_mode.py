@@ -215,8 +215,10 @@ class Echo(Generator, Reward):
         return [tuple(float(g.prompt.id) for _ in g.samples) for g in groups]
 
 
-@pytest.mark.parametrize("staleness", [0, 1, 4])
-def test_prompts_responses_and_rewards_stay_together_whoever_is_first(staleness: int) -> None:
+@pytest.mark.parametrize(("staleness", "prefetch"), [(0, 2), (1, 2), (4, 2), (0, 64), (1, 64)])
+def test_prompts_responses_and_rewards_stay_together_whoever_is_first(
+    staleness: int, prefetch: int
+) -> None:
     def make(number: int) -> Chunk:
         ids = range(3 * number, 3 * number + 3)
         prompts = tuple(Prompt(i, (1,), Example(f"row/{i}", "a", "b")) for i in ids)
@@ -225,7 +227,7 @@ def test_prompts_responses_and_rewards_stay_together_whoever_is_first(staleness:
     rounds, per_round = 12, 4
     executor = ThreadExecutor(
         [lambda: RolloutWorker(Echo(), Echo(), False)] * 5,
-        prefetch=2,
+        prefetch=prefetch,
     )
     mode = Mode("async", staleness, ExecutorKind.thread, 5)
     budget = StalenessBudget(staleness, per_round, rounds)

@@ -331,7 +331,7 @@ def alone() -> list[Any]:
     return results(InlineExecutor(real_worker))
 
 
-@pytest.mark.parametrize(("workers", "prefetch"), [(1, 1), (3, 2)])
+@pytest.mark.parametrize(("workers", "prefetch"), [(1, 1), (3, 2), (1, 64)])
 def test_threads_write_what_the_trainer_writes_by_itself(workers: int, prefetch: int) -> None:
     assert any(metrics["recycled/tokens"] for _, _, metrics in alone())
     assert results(ThreadExecutor([real_worker] * workers, prefetch)) == alone()

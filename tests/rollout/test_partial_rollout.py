@@ -255,7 +255,7 @@ def test_log_probs_are_those_of_each_tokens_own_version() -> None:
 
 def test_threads_write_what_the_trainer_writes_by_itself() -> None:
     alone = groups_of(InlineExecutor(real_worker), 3, ExecutorKind.inline)
-    for workers, prefetch in ((1, 1), (3, 2)):
+    for workers, prefetch in ((1, 1), (3, 2), (1, 64)):
         executor = ThreadExecutor([real_worker] * workers, prefetch)
         assert groups_of(executor, 3, ExecutorKind.thread) == alone
 

@@ -7,11 +7,11 @@ import json
 import math
 import pickle
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from rlhf_lab.rollout.chunk_runner import ChunkRunner
 from rlhf_lab.rollout.chunk_states import QueuedChunk, RoundRollouts
 from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.feeds import LatestWeights
+from rlhf_lab.rollout.generators.options import Lengths as RunLengths
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
 from rlhf_lab.rollout.generators.vllm.http import (
@@ -34,9 +35,9 @@ from rlhf_lab.rollout.generators.vllm.http import (
     RUN_ID,
     SILENT_SECONDS,
     Server,
-    open_connection,
+    started,
 )
-from rlhf_lab.rollout.generators.vllm.make import model_folder
+from rlhf_lab.rollout.generators.vllm.make import engine_settings, model_folder
 from rlhf_lab.rollout.generators.vllm.options import Prove, Sync, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import (
     flags,
@@ -105,7 +106,7 @@ def test_a_request_depends_on_its_prompt_and_number_alone() -> None:
     part = requests_of(chunk(1, 2), seed=5)
     assert [r.seed for r in part] == [r.seed for r in whole[:2]]
     assert len({r.seed for r in whole}) == 6
-    assert [r.place for r in whole] == [0, 0, 1, 1, 2, 2]
+    assert [r.prompt for r in whole] == [p.id for p in chunk(3).prompts for _ in range(2)]
     assert whole[0].seed != requests_of(chunk(1, 2), seed=6)[0].seed
     assert all(0 <= r.seed < 2**63 for r in whole)
 
@@ -274,7 +275,7 @@ def test_weights_that_are_not_finite_make_no_sample() -> None:
         made(backend).generate(Weights(0, spoiled), chunk())
 
 
-def test_servers_share_the_prompts_of_a_chunk_by_their_place() -> None:
+def test_servers_share_the_prompts_of_a_chunk_by_their_load() -> None:
     fakes = [FakeServer(0), FakeServer(1)]
     with ExitStack() as stack:
         urls = [stack.enter_context(serving(fake)) for fake in fakes]
@@ -544,26 +545,116 @@ def test_graphs_are_made_on_a_gpu_and_where_they_are_chosen() -> None:
     assert "TORCHDYNAMO_DISABLE" not in environment(VLLMSampling(enforce_eager=True), True)
 
 
-def test_a_connection_is_used_again_and_an_old_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("has_gpu", "chosen", "expected"),
+    [(True, 0, None), (True, 512, 512), (False, 0, 256), (False, 8, 8)],
+)
+def test_vllm_chooses_how_many_samples_its_gpu_decodes_at_once(
+    monkeypatch: pytest.MonkeyPatch, has_gpu: bool, chosen: int, expected: int | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    settings = engine_settings(VLLMSampling(max_num_seqs=chosen), fresh(), RunLengths(8, 8))
+    assert settings.get("max_num_seqs") == expected
+
+
+def test_no_request_takes_a_connection_that_the_server_may_just_close() -> None:
     fake = FakeServer(0)
     fake.protocol = "HTTP/1.1"
     with serving(fake) as url:
         server = Server(url)
-        for _ in range(3):
+        for _ in range(2):
             assert server.get("/weight_info") == {"weight_version": "default"}
-        assert fake.connections == 1
         fake.refused = "/pause"
         with pytest.raises(EngineFailure, match=r"/pause refused \(500\)"):
             server.post("/pause")
-        fake.refused = ""
-        assert fake.connections == 1, "an error is an answer too"
-        monkeypatch.setattr("rlhf_lab.rollout.generators.vllm.http.IDLE_SECONDS", 0.0)
-        server.get("/weight_info")
-        assert fake.connections == 2
+        assert server.is_healthy()
+        assert fake.connections == 4
         server.close()
+
+
+def test_a_server_that_ended_does_not_answer() -> None:
+    with serving(FakeServer(0)) as url:
+        server = Server(url)
+        assert server.is_healthy()
     with pytest.raises(EngineFailure, match="does not answer"):
         server.get("/weight_info")
     assert not server.is_healthy()
+    server.close()
+
+
+@pytest.mark.parametrize(("copies", "rows", "chosen"), [(1, 2, 0), (3, 2, 0), (1, 4, 2)])
+def test_a_server_has_as_many_requests_as_its_copies_decode_at_once(
+    copies: int, rows: int, chosen: int
+) -> None:
+    fake = FakeServer(0)
+    fake.copies, fake.rows = copies, rows
+    fake.gate.clear()
+    requests = requests_of(chunk(6, 2), 5)
+    with serving(fake) as url:
+        servers = Servers(VLLMSampling(urls=[url], max_num_seqs=chosen), {}, 64)
+        number = servers.begin(requests, DRAWING)
+        assert fake.arrived(2 * copies)
+        assert servers._places[0].busy == 12
+        fake.gate.set()
+        assert len(servers.finish(number)) == 12
+        assert servers._places[0].busy == 0
+        assert fake.most == 2 * copies
+        servers.close()
+
+
+def test_samples_of_a_prompt_stay_at_a_server_and_new_ones_go_where_fewest_are() -> None:
+    fakes = [FakeServer(0), FakeServer(1)]
+    fakes[1].copies = 2
+    for fake in fakes:
+        fake.gate.clear()
+    with ExitStack() as stack:
+        urls = [stack.enter_context(serving(fake)) for fake in fakes]
+        servers = Servers(VLLMSampling(urls=urls), {}, 64)
+        numbers = [servers.begin(requests_of(chunk(1, 2), 5), DRAWING)]
+        assert fakes[0].arrived(2)
+        later = replace(chunk(4, 2), prompts=chunk(4).prompts[1:])
+        numbers += [servers.begin(requests_of(later, 5), DRAWING) for _ in range(2)]
+        assert fakes[0].arrived(6) and fakes[1].arrived(8)
+        for fake in fakes:
+            fake.gate.set()
+        answers = [servers.finish(number) for number in numbers]
+        servers.close()
+    assert {answer.tokens for answer in answers[0]} == {(0,)}
+    # A copy of the second has half of its samples: 2 against 0, 2 against 1, 2 against 2.
+    assert [answer.tokens for answer in answers[1]] == [(1,)] * 4 + [(0,)] * 2
+    assert answers[1] == answers[2], "the keys and values of a prompt are there"
+
+
+def test_which_server_draws_changes_no_request() -> None:
+    """Seeds are those of the samples, whatever the number of servers and their load."""
+    sent = []
+    for count in (1, 3):
+        fakes = [FakeServer(number) for number in range(count)]
+        with ExitStack() as stack:
+            urls = [stack.enter_context(serving(fake)) for fake in fakes]
+            servers = Servers(VLLMSampling(urls=urls), {}, 64)
+            servers.load(weights(), "4")
+            servers.draw(requests_of(chunk(6, 2), 5), DRAWING)
+            servers.close()
+        bodies = [body for fake in fakes for body in fake.bodies]
+        sent.append(sorted(json.dumps(body, sort_keys=True) for body in bodies))
+    assert sent[0] == sent[1] and len(sent[0]) == 12
+
+
+def test_many_samples_at_once_take_one_thread() -> None:
+    fake = FakeServer(0)
+    fake.rows = 96
+    fake.gate.clear()
+    with serving(fake) as url:
+        servers = Servers(VLLMSampling(urls=[url]), {}, 64)
+        many = [Request((1,), seed, seed) for seed in range(96)]
+        number = servers.begin(many, DRAWING)
+        assert fake.arrived(96)
+        clients = [one for one in threading.enumerate() if one.name == "vllm-client"]
+        fake.gate.set()
+        servers.finish(number)
+        servers.close()
+    assert len(clients) == 1
 
 
 @pytest.mark.linux
@@ -571,14 +662,19 @@ def test_a_connection_ends_when_its_host_is_silent() -> None:
     """The kernel's limits, with and without unanswered data; tests/slurm cuts a real link."""
     names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
     limits = [getattr(socket, name) for name in names]
+
+    async def options_of(server: Server) -> list[int]:
+        async with server._client.stream("GET", f"{server.url}/health") as reply:
+            connected = reply.extensions["network_stream"].get_extra_info("socket")
+            assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            return [connected.getsockopt(socket.IPPROTO_TCP, one) for one in limits]
+
     with serving(FakeServer(0)) as url:
-        host, port = url.removeprefix("http://").split(":")
-        connection = HTTPConnection(host, int(port), timeout=1)
-        open_connection(connection)
-        tcp = [connection.sock.getsockopt(socket.IPPROTO_TCP, one) for one in limits]
-        assert connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert connection.sock.gettimeout() == ANSWER_SECONDS
-        connection.close()
+        server = Server(url)
+        tcp = started(options_of(server)).result()
+        timeout = server._client.timeout
+        server.close()
+    assert (timeout.connect, timeout.read) == (SILENT_SECONDS, ANSWER_SECONDS)
     idle, interval, count, unanswered = tcp
     assert idle + interval * count == unanswered / 1000 == SILENT_SECONDS
 
@@ -628,7 +724,7 @@ def test_a_proof_reaches_every_copy_within_a_server() -> None:
         requests = requests_of(chunk(3, 1), 5)
         servers.draw(requests, DRAWING)
         assert set(fake.headers) == {None}, "vLLM balances by itself"
-        servers.draw([replace(request, is_spread=True) for request in requests], DRAWING)
+        servers.draw([replace(r, copy=copy) for copy, r in enumerate(requests)], DRAWING)
         assert {*fake.headers} == {None, "0", "1", "2"}
         servers.close()
 

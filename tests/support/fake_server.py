@@ -25,10 +25,17 @@ class FakeServer:
             "served_model_name": "tiny",
         }
         self.copies = 1
+        self.rows = 256
         self.headers: list[str | None] = []
         self.connections = 0
         self.protocol = "HTTP/1.0"
         self.prompts: list[list[int]] = []
+        self.bodies: list[Any] = []
+        # Samples wait while it is closed; most: samples that were here at once.
+        self.gate = threading.Event()
+        self.gate.set()
+        self.here = self.most = self.num_arrived = 0
+        self.changed = threading.Condition()
         self.refused = ""
         self.takes_tokens = True
         self.key = ""
@@ -47,7 +54,10 @@ class FakeServer:
                     "model_config": self.model_config,
                     "weight_transfer_config": {"backend": "rlhf_lab_file"},
                     "device_config": {"device": self.device},
-                    "scheduler_config": {"enable_chunked_prefill": self.device == "cpu"},
+                    "scheduler_config": {
+                        "enable_chunked_prefill": self.device == "cpu",
+                        "max_num_seqs": self.rows,
+                    },
                     "parallel_config": {
                         "tensor_parallel_size": 1,
                         "pipeline_parallel_size": 1,
@@ -65,6 +75,11 @@ class FakeServer:
             return self.written(content)
         return {}
 
+    def arrived(self, count: int) -> bool:
+        """Wait until so many samples were asked for; whether they were, within two minutes."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.num_arrived >= count, 120)
+
     def written(self, content: Any) -> Any:
         """A sample of one token."""
         if not self.takes_tokens:
@@ -72,6 +87,15 @@ class FakeServer:
         if "token_ids" not in content:
             raise ValueError("a request without tokens")
         self.prompts.append(content["token_ids"])
+        self.bodies.append(content)
+        with self.changed:
+            self.num_arrived += 1
+            self.here += 1
+            self.most = max(self.most, self.here)
+            self.changed.notify_all()
+        assert self.gate.wait(120)
+        with self.changed:
+            self.here -= 1
         token = {"token_id": self.number, "logprob": self.logp}
         spans = [{"version": self.version, "start": 0, "end": 1}]
         return {
@@ -124,7 +148,10 @@ def serving(fake: FakeServer, port: int = 0, host: str = "127.0.0.1") -> Iterato
         def log_message(self, *_: Any) -> None:
             """Tests need no log."""
 
-    server = ThreadingHTTPServer((host, port), Handler)
+    class Busy(ThreadingHTTPServer):
+        request_queue_size = 256
+
+    server = Busy((host, port), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -132,9 +132,17 @@ def search(
     gpu = named(options.gpu)
     given = (options.prompt_tokens, options.response_tokens, options.observed_tokens)
     work = workload_of(config).with_lengths(*given)
-    chosen = [parsed(text) for text in layouts] or list(layouts_of(options.nodes, options.devices))
     pairs = [text.partition("=")[::2] for text in overrides]
     fixed = {key: value for key, value in pairs if key in FIXABLE and value not in OPEN}
+    copies = config.generator.num_gpus // config.generator.gpus_per_copy
+    fixed["generator.data_parallel_size"] = str(copies)
+    size = copies * int(fixed.get("generator.tensor_parallel_size", 1))
+    chosen = [parsed(text) for text in layouts]
+    for node in (node for layout in chosen for node in layout.placed()):
+        node.servers(size)
+    if not chosen:
+        every = layouts_of(options.nodes, options.devices)
+        chosen = [layout for layout in every if layout.has_servers_of(size)]
     plans = show_layouts(chosen, work, gpu, fixed, options.rows, overrides, console)
     if options.cluster:
         write_cluster(options.cluster, plans, work, gpu, console)

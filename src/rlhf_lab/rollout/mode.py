@@ -82,7 +82,14 @@ class Mode(limits.OptionGroup, key="mode"):
         ),
     )
     num_generators: int = limits.count(1, max=1024, about="Generators that run beside the trainer.")
-    prefetch: int = limits.count(2, max=10**6, about="Chunks given to each generator in advance.")
+    prefetch: int = limits.count(
+        2,
+        max=10**6,
+        about=(
+            "Chunks given to each generator in advance; vLLM, which draws them side by side, takes "
+            "those of a round at least."
+        ),
+    )
     weights: WeightPolicy = limits.option(
         WeightPolicy.admission,
         about=(

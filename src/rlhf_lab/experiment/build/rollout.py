@@ -17,6 +17,7 @@ from rlhf_lab.experiment.build.policy import Sources
 from rlhf_lab.experiment.build.prompts import build_rollout_prompts, build_selection
 from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.experiment.rules.derived import (
+    chunks_in_advance,
     chunks_per_round,
     generator_devices,
     observation_tokens,
@@ -122,12 +123,12 @@ def build_executor(
         slots = mode.max_staleness + 3
         state = dict(policy.named_parameters())
         alone = [functools.partial(build_alone, one, sources) for one in config_of_each(config)]
-        return ProcessExecutor(alone, mode.prefetch, state, slots, on_failure)
+        return ProcessExecutor(alone, chunks_in_advance(config), state, slots, on_failure)
     if mode.executor is ExecutorKind.thread:
         each = config_of_each(config)
         builds = [functools.partial(build_worker, one, sources, policy) for one in each]
         devices = [chosen(one.generator.device, "generator.device") for one in each]
-        return ThreadExecutor(builds, mode.prefetch, devices)
+        return ThreadExecutor(builds, chunks_in_advance(config), devices)
     worker = functools.partial(build_worker, config, sources, policy)
     if mode.is_virtual:
         # Only this mode needs simpy. It also decides in which order rounds take chunks.

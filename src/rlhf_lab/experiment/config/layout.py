@@ -69,6 +69,10 @@ class Layout:
                 nodes.append(Node(number, trainers, generators))
         return nodes
 
+    def has_servers_of(self, size: int) -> bool:
+        """Whether every node's generators are servers of so many devices, none left over."""
+        return all(len(node.generators) % size == 0 for node in self.placed())
+
 
 def parsed(text: str) -> Layout:
     """The layout that a text such as 2x8:8+8 names. Raises UserError for any other text."""

@@ -174,6 +174,13 @@ def chunks_per_round(config: Config) -> int:
     return math.ceil(config.run.groups_generated / config.generator.chunk_groups)
 
 
+def chunks_in_advance(config: Config) -> int:
+    """Chunks that each generator beside the trainer may hold: those of a whole round, where it
+    draws them side by side."""
+    together = chunks_per_round(config) if config.generator.draws_together else 0
+    return max(config.mode.prefetch, together)
+
+
 def generation_settings(config: Config) -> GenerationSettings:
     """How a run's policy samples, for the generation config of a saved policy."""
     return GenerationSettings(config.generator.temperature, response_tokens(config))

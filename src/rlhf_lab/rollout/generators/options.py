@@ -105,8 +105,8 @@ class GeneratorOptions(limits.OptionGroup, ABC, key="generator"):
 
     A generator declares what it can do. abilities: see Ability. draws_samples: else it has fixed
     pairs. decodes_here: it decodes with its own copy of the policy, in the process of its
-    worker. has_own_kernels: its operations are not torch's. unrounded: why it cannot round the
-    weights that it loads; "" if it can.
+    worker. has_own_kernels: its operations are not torch's. draws_together: it draws chunks of a
+    version side by side. unrounded: why it cannot round the weights that it loads; "" if it can.
     """
 
     name: str = field(metadata=limits.NAME)
@@ -166,6 +166,7 @@ class GeneratorOptions(limits.OptionGroup, ABC, key="generator"):
     draws_samples: ClassVar[bool] = True
     decodes_here: ClassVar[bool] = False
     has_own_kernels: ClassVar[bool] = False
+    draws_together: ClassVar[bool] = False
     unrounded: ClassVar[str] = "it does not round the weights that it loads"
 
     @abstractmethod

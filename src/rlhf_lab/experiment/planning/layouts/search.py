@@ -83,6 +83,7 @@ def layouts_of(nodes: int, devices: int) -> Iterator[Layout]:
 def choices_of(layout: Layout, work: Workload, fixed: Fixed) -> Iterator[Choice]:
     """Every combination of settings for a layout; a fixed key keeps its value."""
     engines = ("single",) if layout.trainers == 1 else ("fsdp",)
+    copies = int(fixed.get("generator.data_parallel_size", 1))
     allowed = {
         "engine": engines,
         "engine.dtype": ("bfloat16", "float32"),
@@ -92,8 +93,7 @@ def choices_of(layout: Layout, work: Workload, fixed: Fixed) -> Iterator[Choice]
         "generator.tensor_parallel_size": [
             str(number)
             for number in TENSOR_PARALLEL
-            if all(len(node.generators) % number == 0 for node in layout.placed())
-            and (number == 1 or layout.generators)
+            if layout.has_servers_of(number * copies) and (number == 1 or layout.generators)
         ],
     }
     values = [[fixed[key]] if key in fixed else options for key, options in allowed.items()]

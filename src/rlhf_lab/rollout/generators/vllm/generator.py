@@ -282,13 +282,11 @@ class ChunkTurns:
         sample's, and how much the policy has written."""
         episode = self.conversations.episodes[row]
         prompt = episode.prompt
-        place = next(n for n, other in enumerate(self.chunk.prompts) if other.id == prompt.id)
         request = request_of(
             self.writer.seed,
             (prompt.id, episode.number),
             len(episode.tokens),
             episode.context,
-            place,
             episode.is_greedy(self.chunk),
         )
         drawing = replace(self.writer.drawing, max_new_tokens=self.conversations.room(row))

@@ -1,18 +1,25 @@
-"""One vLLM server's HTTP, as far as a run needs it."""
+"""HTTP to vLLM servers: all calls of a process are coroutines of one thread."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 import os
 import socket
-from collections import deque
-from collections.abc import Mapping
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from time import monotonic
-from typing import Any
-from urllib.parse import urlsplit
+import ssl
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlhf_lab.rollout.generators.vllm.requests import EngineFailure
+
+if TYPE_CHECKING:
+    import httpx2
+
+T = TypeVar("T")
 
 # The launcher of a job sets it for its servers and trainers; empty: any server will do.
 RUN_ID = "RLHF_LAB_RUN_ID"
@@ -51,7 +58,9 @@ def served_model() -> str:
 
 # A load of weights or a long sample takes long; a server that has ended refuses at once.
 ANSWER_SECONDS = 3600.0
-# Without a packet from the server's host, whose kernel answers however busy the server is.
+LOOK_SECONDS = 5.0
+# Without a packet from the server's host, whose kernel answers however busy the server is: reading
+# then raises, as behind a cut link.
 SILENT_SECONDS = 30
 # For a connection without and with unanswered data; not every system has every one.
 TCP = {
@@ -61,103 +70,112 @@ TCP = {
     "TCP_KEEPCNT": 4,
     "TCP_USER_TIMEOUT": 1000 * SILENT_SECONDS,
 }
-LOOK_SECONDS = 5.0
-# vLLM closes connections that were idle for 5 s.
-IDLE_SECONDS = 3.0
+OF_SILENT_HOSTS = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in TCP.items()
+        if hasattr(socket, name)
+    ),
+]
+
+
+@functools.cache
+def client_loop() -> asyncio.AbstractEventLoop:
+    """The loop of this process's calls, in a thread that ends with the process."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="vllm-client", daemon=True).start()
+    return loop
+
+
+_starting = threading.Lock()
+
+
+def started(call: Coroutine[Any, Any, T]) -> Future[T]:
+    """A call that has begun; to cancel its future closes its connection."""
+    with _starting:
+        loop = client_loop()
+    return asyncio.run_coroutine_threadsafe(call, loop)
+
+
+def at_once(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The answers of calls that are made at the same time."""
+
+    async def gathered() -> list[T]:
+        return await asyncio.gather(*calls)
+
+    return started(gathered()).result()
 
 
 class Server:
     """The server at a base URL, spoken to directly, whatever proxy the environment names.
 
-    Threads may ask it at the same time. Connections are kept and used again. key: the bearer that
-    it requires, "" for none.
+    Each request has a connection. key: the bearer that it requires, "" for none.
     """
 
     def __init__(self, url: str, key: str = "") -> None:
         self.url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        parts = urlsplit(self.url)
-        self._address = (parts.hostname or "", parts.port)
-        self._base = parts.path
-        self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._idle: deque[tuple[float, HTTPConnection]] = deque()
-        self._is_closed = False
+
+    @functools.cached_property
+    def _client(self) -> httpx2.AsyncClient:
+        import httpx2  # which options do without
+
+        transport = httpx2.AsyncHTTPTransport(
+            # vLLM closes idle connections after 5 s by its clock, which a busy client sees late.
+            limits=httpx2.Limits(max_keepalive_connections=0),
+            # The machine's certificates, with those of its environment.
+            verify=ssl.create_default_context(),
+            trust_env=False,
+            socket_options=OF_SILENT_HOSTS,
+        )
+        return httpx2.AsyncClient(
+            headers=self._headers,
+            timeout=httpx2.Timeout(ANSWER_SECONDS, connect=SILENT_SECONDS, pool=None),
+            transport=transport,
+            trust_env=False,
+        )
 
     def is_healthy(self) -> bool:
         """Whether it answers, and its engine lives."""
-        connection = self._connect(*self._address, timeout=LOOK_SECONDS)
+        return started(self.health()).result()
+
+    async def health(self) -> bool:
+        import httpx2
+
         try:
-            connection.request("GET", f"{self._base}/health")
-            return bool(connection.getresponse().status == 200)
-        except (OSError, HTTPException):
+            reply = await self._client.get(f"{self.url}/health", timeout=LOOK_SECONDS)
+        except httpx2.RequestError:
             return False
-        finally:
-            connection.close()
+        return bool(reply.status_code == HTTPStatus.OK)
 
     def get(self, path: str) -> Any:
-        return self._ask("GET", path, None, {})
+        return started(self.ask("GET", path)).result()
 
-    def post(self, path: str, content: Any = None, headers: Mapping[str, str] | None = None) -> Any:
-        body = json.dumps({} if content is None else content).encode()
-        return self._ask(
-            "POST", path, body, {"Content-Type": "application/json", **(headers or {})}
-        )
+    def post(self, path: str, content: Any = None) -> Any:
+        return started(self.ask("POST", path, content)).result()
 
-    def close(self) -> None:
-        """Close all connections, those in use once they have their answer."""
-        self._is_closed = True
-        self._close_idle()
+    async def ask(
+        self, method: str, path: str, content: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """The answer to a request, from JSON. content: of a POST. Raises EngineFailure."""
+        import httpx2
 
-    def _close_idle(self) -> None:
-        while self._idle:
-            self._idle.pop()[1].close()
-
-    def _ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Any:
         where = f"{self.url}{path}"
-        connection = self._connection()
+        body = ({} if content is None else content) if method == "POST" else None
         try:
-            if connection.sock is None:
-                open_connection(connection)
-            connection.request(method, f"{self._base}{path}", body, {**self._headers, **headers})
-            reply = connection.getresponse()
-            status, closes, content = reply.status, reply.will_close, reply.read()
-        except (OSError, HTTPException) as error:
-            connection.close()
+            reply = await self._client.request(method, where, json=body, headers=headers)
+        except httpx2.RequestError as error:
             raise EngineFailure(f"{where} does not answer: {error!r}") from error
-        if closes or self._is_closed:
-            connection.close()
-        else:
-            self._idle.append((monotonic(), connection))
-        if status != 200:
-            text = content.decode("utf-8", "replace")
-            failure = EngineFailure(f"{where} refused ({status}): {text[:2000]}")
-            failure.status = status
+        if reply.status_code != HTTPStatus.OK:
+            failure = EngineFailure(f"{where} refused ({reply.status_code}): {reply.text[:2000]}")
+            failure.status = reply.status_code
             raise failure
         try:
-            return json.loads(content or b"null")
+            return json.loads(reply.content or b"null")
         except (ValueError, RecursionError) as error:
             raise EngineFailure(f"{where} answers no JSON: {error}") from error
 
-    def _connection(self) -> HTTPConnection:
-        """One that was used just now, or a new one."""
-        try:
-            used, connection = self._idle.pop()
-        except IndexError:
-            return self._connect(*self._address, timeout=SILENT_SECONDS)
-        if monotonic() - used < IDLE_SECONDS:
-            return connection
-        # The others have been idle for longer.
-        connection.close()
-        self._close_idle()
-        return self._connect(*self._address, timeout=SILENT_SECONDS)
-
-
-def open_connection(connection: HTTPConnection) -> None:
-    """Connect. Reading then raises OSError once the server's host has been silent for too long, as
-    behind a cut link, and not while the server works."""
-    connection.connect()
-    connection.sock.settimeout(ANSWER_SECONDS)
-    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in TCP.items():
-        if hasattr(socket, name):
-            connection.sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    def close(self) -> None:
+        """Close all connections."""
+        started(self._client.aclose()).result()

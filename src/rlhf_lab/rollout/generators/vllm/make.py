@@ -25,6 +25,7 @@ from rlhf_lab.types.text_frame import TextFrame
 
 DIGITS = 16
 CONFIG = "config.json"
+CPU_ROWS = 256
 
 
 def model_folder(model: Any, cache: Path | None) -> Path:
@@ -101,9 +102,12 @@ def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict
     copies = options.data_parallel_size
     # Prompts that are read in parts take a request's random generator back, which vLLM 0.32 cannot
     # do with one of a CPU: it fails.
-    on_cpu = {} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
+    on_cpu = {"enable_chunked_prefill": False, "max_num_seqs": CPU_ROWS}
+    # vLLM admits samples by the blocks of keys and values that are free, whatever the number.
+    rows = {"max_num_seqs": options.max_num_seqs} if options.max_num_seqs else {}
     return {
-        **on_cpu,
+        **({} if torch.cuda.is_available() else on_cpu),
+        **rows,
         **({"data_parallel_size": copies} if copies > 1 else {}),
         "load_format": "dummy",
         # The folder holds a config alone, and requests hold token ids.
@@ -112,7 +116,6 @@ def engine_settings(options: VLLMSampling, model: Any, lengths: Lengths) -> dict
         "tensor_parallel_size": options.tensor_parallel_size,
         "gpu_memory_utilization": options.gpu_memory_utilization,
         "max_model_len": sum(lengths),
-        "max_num_seqs": options.max_num_seqs,
         "enforce_eager": options.is_eager(torch.cuda.is_available()),
         # The distribution that is drawn from, at the temperature.
         "logprobs_mode": "processed_logprobs",

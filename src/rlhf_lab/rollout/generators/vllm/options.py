@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -87,7 +88,11 @@ class VLLMSampling(GeneratorOptions):
         max=10**5,
         about="Gigabytes of the KV cache on a CPU; a GPU takes gpu_memory_utilization.",
     )
-    max_num_seqs: int = limits.rows(256, about="Samples decoded at once.")
+    max_num_seqs: int = limits.rows(
+        0,
+        also={0: "for vLLM's own on a GPU (1,024 from 70 GiB on, else 256), and 256 on a CPU"},
+        about="Samples that a copy of the model decodes at once, as far as it has room for them.",
+    )
     enforce_eager: bool | None = limits.option(
         None,
         about=(
@@ -157,6 +162,7 @@ class VLLMSampling(GeneratorOptions):
     )
     abilities: ClassVar[frozenset[Ability]] = frozenset(Ability)
     has_own_kernels: ClassVar[bool] = True
+    draws_together: ClassVar[bool] = True
     unrounded: ClassVar[str] = "vLLM loads weights by itself and has other quantised formats"
 
     def __post_init__(self) -> None:
@@ -290,12 +296,13 @@ class VLLMSampling(GeneratorOptions):
 def require_answering(urls: Iterable[str], connect_seconds: float) -> None:
     """Refuse servers that have not answered after so many seconds."""
     deadline = time.monotonic() + connect_seconds
-    for url in urls:
-        while not Server(url).is_healthy():
-            if time.monotonic() >= deadline:
-                raise UserError(
-                    f"generator.urls={url}: no vLLM server answers there (waited for "
-                    f"generator.connect_seconds={connect_seconds:g}); start it with "
-                    "`rlhf-lab serve` on its host, or leave generator.urls out"
-                )
-            time.sleep(POLL_SECONDS)
+    for server in map(Server, urls):
+        with contextlib.closing(server):
+            while not server.is_healthy():
+                if time.monotonic() >= deadline:
+                    raise UserError(
+                        f"generator.urls={server.url}: no vLLM server answers there (waited for "
+                        f"generator.connect_seconds={connect_seconds:g}); start it with "
+                        "`rlhf-lab serve` on its host, or leave generator.urls out"
+                    )
+                time.sleep(POLL_SECONDS)

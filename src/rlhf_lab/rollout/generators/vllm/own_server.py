@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import sys
@@ -67,7 +68,8 @@ def own_server(
     process = VLLMProcess(SERVE, arguments, variables)
     doing = f"while a server started at {url}"
     try:
-        process.wait_for(Server(url).is_healthy, doing, options.startup_seconds, STARTUP_REMEDY)
+        with contextlib.closing(Server(url)) as server:
+            process.wait_for(server.is_healthy, doing, options.startup_seconds, STARTUP_REMEDY)
         named = replace(options, urls=[url], port=0)
         tokens = int(settings["max_model_len"])
         return Servers(named, shape_of(model.config), tokens, key, process)

@@ -129,9 +129,8 @@ def proof_requests(prompts: Sequence[Prompt], num_engines: int) -> list[Request]
         Request(
             tokens=prompts[row % len(prompts)].tokens,
             seed=stable_hash("proof", row) % 2**63,
-            place=row,
             is_greedy=row == 0,
-            is_spread=True,
+            copy=row % num_engines,
         )
         for row in range(max(PROOF_ROWS, 2 * num_engines))
     ]

@@ -28,14 +28,14 @@ class EngineFailure(RuntimeError):
 @dataclass(frozen=True)
 class Request:
     """One sample to draw. tokens: of the prompt, and those that the sample already has.
-    place: index of the prompt in its chunk, by which several servers share a chunk. is_spread:
-    whether the place chooses the copy within a server too, where vLLM would balance."""
+    prompt: its number in the run; samples of one prompt are drawn where its keys and values are.
+    copy: of the model, among those of all servers, that draws it; None is for any."""
 
     tokens: tuple[int, ...]
     seed: int
-    place: int = 0
+    prompt: int = 0
     is_greedy: bool = False
-    is_spread: bool = False
+    copy: int | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,6 @@ def requests_of(chunk: Chunk, seed: int) -> list[Request]:
             key_of(chunk, number),
             len(begun.tokens),
             chunk.prompts[number // size].tokens + begun.tokens,
-            number // size,
             chunk.greedy and number % size == size - 1,
         )
         for number, begun in enumerate(chunk.samples)
@@ -116,14 +115,13 @@ def request_of(
     key: tuple[int, int],
     written: int,
     tokens: tuple[int, ...],
-    place: int,
     is_greedy: bool,
 ) -> Request:
     """The request for the rest of a sample. key: numbers of its prompt and of the sample. written:
     its tokens so far, which set the seed of a continued sample apart from that of its beginning.
     tokens: all that is read."""
     parts = (*key, written) if written else key
-    return Request(tokens, stable_hash(seed, *parts) % SEEDS, place, is_greedy)
+    return Request(tokens, stable_hash(seed, *parts) % SEEDS, key[0], is_greedy)
 
 
 def key_of(chunk: Chunk, number: int) -> tuple[int, int]:

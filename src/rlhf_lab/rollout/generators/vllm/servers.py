@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -15,10 +17,12 @@ from rlhf_lab.rollout.generators.vllm.http import (
     RUN_ID,
     SERVER_KEY,
     Server,
+    at_once,
     job_id,
     name_at_server,
     name_in_run,
     served_model,
+    started,
 )
 from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
 from rlhf_lab.rollout.generators.vllm.process import END_SECONDS, VLLMProcess
@@ -40,10 +44,30 @@ from rlhf_lab.types.heartbeat import beat, nothing
 PROCESSOR = "rlhf_lab.rollout.generators.vllm.plugin:GreedyTemperature"
 
 
-def workers_of(server: Server, tokens: int, options: VLLMSampling) -> tuple[int, int]:
-    """The workers of one copy of the model in a server, and the number of copies. Refuses a server
-    of another job, and one that was started with other flags than a run needs, and names them.
-    tokens: of a prompt with its response, at most."""
+@dataclass
+class Place:
+    """A server with room for samples. workers: of each of its copies of the model. rows: that a
+    copy decodes at once. busy: requests that it has, or that wait for it."""
+
+    server: Server
+    workers: int
+    copies: int
+    rows: int
+    busy: int = 0
+    room: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        # More would wait at the server, with a connection each.
+        self.room = asyncio.Semaphore(self.rows * self.copies)
+
+    @property
+    def load(self) -> float:
+        return self.busy / self.copies
+
+
+def place_at(server: Server, tokens: int, options: VLLMSampling) -> Place:
+    """What a server is. Refuses one of another job, and one that was started with other flags than
+    a run needs, and names them. tokens: of a prompt with its response, at most."""
     if not server.is_healthy():
         raise UserError(
             f"generator.urls={server.url}: no vLLM server answers there; start it as "
@@ -79,8 +103,13 @@ def workers_of(server: Server, tokens: int, options: VLLMSampling) -> tuple[int,
     if missing:
         raise UserError(f"generator.urls={server.url}: start the server with {' '.join(missing)}")
     parallel = config["parallel_config"]
-    workers = int(parallel["tensor_parallel_size"]) * int(parallel["pipeline_parallel_size"])
-    return workers, int(parallel["data_parallel_size"])
+    rows = int(config["scheduler_config"]["max_num_seqs"])
+    return Place(
+        server,
+        workers=int(parallel["tensor_parallel_size"]) * int(parallel["pipeline_parallel_size"]),
+        copies=int(parallel["data_parallel_size"]),
+        rows=min(rows, options.max_num_seqs or rows),
+    )
 
 
 def takes_tokens(server: Server) -> bool:
@@ -114,8 +143,8 @@ LOOK_SECONDS = 0.1
 
 
 class Servers(Backend):
-    """Servers of one weight version: the n-th prompt of a chunk goes to server n modulo their
-    number."""
+    """Servers of one weight version. A prompt goes to the server with the fewest samples for each
+    copy of the model, which then draws all samples and turns of this prompt at this version."""
 
     def __init__(
         self,
@@ -139,26 +168,27 @@ class Servers(Backend):
 
     def _begin(self, options: VLLMSampling, shape: dict[str, Any], tokens: int) -> None:
         """Refuse servers that are not as the run needs them, and prepare the others."""
-        shapes = [workers_of(server, tokens, options) for server in self._servers]
-        ranks = [workers * copies for workers, copies in shapes]
-        self._copies = [copies for _, copies in shapes]
+        self._places = [place_at(server, tokens, options) for server in self._servers]
+        # Copies of the model, neighbours at different servers.
+        most = max(place.copies for place in self._places)
+        self._copies = [(p, n) for n in range(most) for p in self._places if n < p.copies]
+        self._homes: dict[int, Place] = {}
         self._transfer: Transfer
         if options.backend == FILE_BACKEND:
             self._transfer = FileTransfer(self._servers, options.weights_folder, shape)
         else:
+            ranks = [place.workers * place.copies for place in self._places]
             self._transfer = DeviceTransfer(self._servers, ranks, options)
-        # More would wait at the server instead of here.
-        self._pool = ThreadPoolExecutor(options.max_num_seqs * self.num_engines)
-        self._calls = ThreadPoolExecutor(len(self._servers))
         self._numbers = itertools.count()
-        self._drawn: dict[int, list[Future[Answer]]] = {}
+        self._drawn: dict[int, Future[list[Answer]]] = {}
+        self._num_answers = 0
         self._version = ""
         self._all("/resume")  # a run that was killed during a load left them paused
 
     @property
     def num_engines(self) -> int:
         """Copies of the model, over all servers."""
-        return sum(self._copies)
+        return len(self._copies)
 
     @property
     def process(self) -> VLLMProcess:
@@ -186,6 +216,7 @@ class Servers(Backend):
 
     def _load(self, weights: Weights, name: str) -> None:
         self._version = name_at_server(name)
+        self._homes = {}  # a server's keys and values are found again at the same version only
         is_idle = not self._drawn
         with contextlib.nullcontext() if is_idle else self._paused():
             self._transfer.send(weights, self._version)
@@ -208,58 +239,55 @@ class Servers(Backend):
             self._all("/resume")
 
     def _all(self, path: str) -> None:
-        for done in [self._calls.submit(server.post, path) for server in self._servers]:
-            done.result()
+        at_once(server.ask("POST", path) for server in self._servers)
 
     def begin(self, requests: Sequence[Request], drawing: Drawing) -> int:
         number = next(self._numbers)
         salt = name_in_run(self._version)  # vLLM takes no slash in it
-        self._drawn[number] = [
-            self._pool.submit(self._draw_one, request, drawing, salt) for request in requests
-        ]
+        self._drawn[number] = started(self._draw_all(requests, drawing, salt))
         return number
 
     def finish_some(
         self, numbers: Sequence[int], look: Callable[[], None] = nothing
     ) -> dict[int, list[Answer]]:
         try:
-            self._watch(numbers, look)
+            self._watch([self._drawn[number] for number in numbers], look)
             with self._logged("at samples"):
-                ready = [number for number in numbers if self._is_ready(number)]
-                found = {n: [future.result() for future in self._drawn[n]] for n in ready}
+                ready = [number for number in numbers if self._drawn[number].done()]
+                found = {number: self._drawn[number].result() for number in ready}
         except BaseException:
             for number in numbers:
-                self._forget(number)
+                self._drawn.pop(number).cancel()
             raise
         for number in ready:
-            self._forget(number)
+            del self._drawn[number]
         return found
 
-    def _is_ready(self, number: int) -> bool:
-        return all(future.done() for future in self._drawn[number])
-
-    def _forget(self, number: int) -> None:
-        for future in self._drawn.pop(number):
-            future.cancel()
-
-    def _watch(self, numbers: Sequence[int], look: Callable[[], None]) -> None:
+    def _watch(self, batches: Sequence[Future[list[Answer]]], look: Callable[[], None]) -> None:
         """Wait for the first of several batches. As long as the servers are healthy, the generator
         counts as alive."""
         seconds = LIFE_SECONDS if look is nothing else LOOK_SECONDS
-        waiting = {future for number in numbers for future in self._drawn[number]}
-        while not any(map(self._is_ready, numbers)):
-            done, waiting = wait(waiting, seconds, FIRST_COMPLETED)
-            with self._logged("at samples"):
-                for future in done:
-                    future.result()
-            if done or all(server.is_healthy() for server in self._servers):
+        before = self._num_answers
+        while not wait(batches, seconds, FIRST_COMPLETED).done:
+            now = self._num_answers
+            if now > before or all(at_once(server.health() for server in self._servers)):
                 beat()
                 look()
+            before = now
 
-    def _draw_one(self, request: Request, drawing: Drawing, salt: str) -> Answer:
-        round_, chosen = divmod(request.place, len(self._servers))
-        server, copies = self._servers[chosen], self._copies[chosen]
-        headers = {COPY: str(round_ % copies)} if request.is_spread and copies > 1 else {}
+    async def _draw_all(
+        self, requests: Sequence[Request], drawing: Drawing, salt: str
+    ) -> list[Answer]:
+        return await asyncio.gather(*(self._draw_one(one, drawing, salt) for one in requests))
+
+    async def _draw_one(self, request: Request, drawing: Drawing, salt: str) -> Answer:
+        headers = {}
+        if request.copy is None:
+            emptiest = min(self._places, key=lambda place: place.load)
+            place = self._homes.setdefault(request.prompt, emptiest)
+        else:
+            place, copy = self._copies[request.copy]
+            headers = {COPY: str(copy)} if place.copies > 1 else {}
         body = {
             "token_ids": list(request.tokens),
             "sampling_params": sampling_params(request, drawing),
@@ -268,7 +296,14 @@ class Servers(Backend):
             # A server of another job refuses the name.
             **({"model": served_model()} if job_id() else {}),
         }
-        choice = server.post(GENERATE, body, headers)["choices"][0]
+        place.busy += 1
+        try:
+            async with place.room:
+                reply = await place.server.ask("POST", GENERATE, body, headers)
+        finally:
+            place.busy -= 1
+        self._num_answers += 1
+        choice = reply["choices"][0]
         logps = [row["logprob"] for row in choice["logprobs"]["content"]]
         spans = [(one["version"], one["start"], one["end"]) for one in choice["weight_versions"]]
         return Answer(
@@ -279,10 +314,10 @@ class Servers(Backend):
         )
 
     def close(self) -> None:
+        for batch in self._drawn.values():
+            batch.cancel()
         if self._process is not None:
             self._process.close()
         for server in self._servers:
             server.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._calls.shutdown(wait=False, cancel_futures=True)
         self._transfer.close()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import functools
 import pickle
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from rlhf_lab.rollout.generators.vllm.http import Server
+from rlhf_lab.rollout.generators.vllm.http import Server, at_once
 from rlhf_lab.rollout.generators.vllm.options import Sync, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.weights import WeightFiles
 from rlhf_lab.types.data import Weights
@@ -38,35 +37,30 @@ class Fleet:
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """init_info: as for the only server; the ranks of later ones begin after the earlier's."""
-        infos = {}
+        infos = []
         offset = 0
-        for server, ranks in zip(self._servers, self._ranks, strict=True):
-            infos[server.url] = {**init_info}
+        for ranks in self._ranks:
+            infos.append({**init_info})
             if "rank_offset" in init_info:
-                infos[server.url]["rank_offset"] = init_info["rank_offset"] + offset
+                infos[-1]["rank_offset"] = init_info["rank_offset"] + offset
             offset += ranks
-        self._all(
-            lambda server: server.post(
-                "/init_weight_transfer_engine", {"init_info": infos[server.url]}
-            )
+        at_once(
+            server.ask("POST", "/init_weight_transfer_engine", {"init_info": info})
+            for server, info in zip(self._servers, infos, strict=True)
         )
 
     def start_weight_update(self) -> None:
-        self._all(lambda server: server.post("/start_weight_update"))
+        self._all("/start_weight_update")
 
     def update_weights(self, update_info: Any) -> None:
-        content = as_json(update_info)
-        self._all(lambda server: server.post("/update_weights", {"update_info": content}))
+        self._all("/update_weights", {"update_info": as_json(update_info)})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         """vLLM's senders know no version: it is the fleet's `name`."""
-        version = {"weight_version": weight_version or self.name}
-        self._all(lambda server: server.post("/finish_weight_update", version))
+        self._all("/finish_weight_update", {"weight_version": weight_version or self.name})
 
-    def _all(self, call: Callable[[Server], Any]) -> None:
-        with ThreadPoolExecutor(len(self._servers)) as pool:
-            for done in [pool.submit(call, server) for server in self._servers]:
-                done.result()
+    def _all(self, path: str, content: Any = None) -> None:
+        at_once(server.ask("POST", path, content) for server in self._servers)
 
 
 class FileTransfer:
