@@ -13,7 +13,7 @@ from benchmarks.gpu.programs import train_all
 from rlhf_lab.runs.folder import EVALS, METRICS
 from rlhf_lab.runs.jsonl import read_rows
 
-SEEDS = 12
+SEEDS = 6
 LEAST_RISE = 0.15
 LARGE = ("model=nano_l", "sft.steps=200", "run.updates=64", "eval.snapshots=1")
 SMALL = ("debug=tiny", "model=nano_s", "model@proxy=nano_s")

@@ -47,7 +47,10 @@ FITTED = (
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("words", nargs="*", metavar="RUN", help="a run that was trained")
-    text = "predict from sizes for this GPU (h200, h100, a100, ...; `this` measures this machine's)"
+    text = (
+        "predict from sizes for this GPU (h200, h100, a100, ...; `this` measures this machine's; "
+        "the path of a gpu_check.jsonl takes what `make gpu-check` measured)"
+    )
     add("--gpu", default="", metavar="NAME", help=text)
     add("--devices", type=int, default=1, metavar="N", help="GPUs of each node (1)")
     add("--nodes", type=int, default=1, metavar="N", help="nodes (1)")
@@ -126,10 +129,13 @@ def search(
 ) -> None:
     from rlhf_lab.experiment.config.layout import parsed
     from rlhf_lab.experiment.planning.layouts.choice import workload_of
-    from rlhf_lab.experiment.planning.layouts.gpus import named
+    from rlhf_lab.experiment.planning.layouts.gpu_checks import show_checked
+    from rlhf_lab.experiment.planning.layouts.gpus import is_measured, named
     from rlhf_lab.experiment.planning.layouts.search import layouts_of, show_layouts
 
     gpu = named(options.gpu)
+    if is_measured(options.gpu):
+        show_checked(Path(options.gpu), gpu, console)
     given = (options.prompt_tokens, options.response_tokens, options.observed_tokens)
     work = workload_of(config).with_lengths(*given)
     pairs = [text.partition("=")[::2] for text in overrides]

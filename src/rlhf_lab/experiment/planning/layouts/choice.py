@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.experiment.config.layout import Layout
@@ -16,10 +17,22 @@ from rlhf_lab.experiment.rules.derived import (
 )
 from rlhf_lab.models.options import PretrainedModel
 from rlhf_lab.rewards.options import num_proxies, parts
+from rlhf_lab.rollout.generators.vllm.options import VLLMSampling
+from rlhf_lab.rollout.mode import ExecutorKind
 from rlhf_lab.types.data import ValueModel
+from rlhf_lab.types.precision import Precision
 
 BYTES = {"float32": 4, "bfloat16": 2}
 SCORING = "reward"
+
+
+class HandOver(StrEnum):
+    """How a version gets to a generator on the trainer's device: through memory that processes
+    share, through pinned memory, or on the device."""
+
+    process = "process"
+    host = "host"
+    device = "device"
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,12 @@ class Workload:
     round; trained_rows: those of one update; updates: of one round. value_models: trained networks
     beside the policy. reads_reference: whether log-probs under the reference are computed for all
     rows. draws_in_float32: whether generator=hf holds float32 weights.
+
+    limit: most tokens of a response, 0 for as many as the mean. prefetched: samples that all
+    generators hold at once, 0 for all. max_num_seqs: see generator.max_num_seqs, 0 for vLLM's own.
+    refills: whether a sample that ends makes room for another where trainers generate. sync: see
+    generator.sync, as far as generators have devices of their own. hand_over: how a version gets
+    from a trainer to a generator on its device. scores_in: see reward.dtype.
     """
 
     policy: ModelShape
@@ -99,6 +118,13 @@ class Workload:
     chunk_rows: tuple[int, ...]
     logit_tokens: int
     draws_in_float32: bool = False
+    limit: int = 0
+    prefetched: int = 0
+    max_num_seqs: int = 0
+    refills: bool = False
+    sync: str = "nccl"
+    hand_over: HandOver = HandOver.device
+    scores_in: Precision = Precision.auto
 
     @property
     def rows(self) -> int:
@@ -161,6 +187,7 @@ def workload_of(config: Config) -> Workload:
     chunk = config.generator.chunk_groups
     groups = run.groups_generated
     longest = sequence_tokens(config)
+    types = {part.dtype for part in parts(config.reward)}
     return Workload(
         policy=shape_of_model(config.model, vocabulary),
         scorers=scorers_of(config, vocabulary),
@@ -182,7 +209,21 @@ def workload_of(config: Config) -> Workload:
         chunk_rows=tuple(min(chunk, groups - start) * size for start in range(0, groups, chunk)),
         logit_tokens=config.engine.logit_tokens,
         draws_in_float32=sampling_of(config).dtype == "float32",
+        limit=response_tokens(config),
+        prefetched=config.mode.prefetch * config.mode.num_generators * chunk * size,
+        max_num_seqs=getattr(config.generator, "max_num_seqs", VLLMSampling.max_num_seqs),
+        refills=config.generator.has_own_kernels,
+        sync=str(getattr(config.generator, "sync", "auto")),
+        hand_over=hand_over_of(config),
+        scores_in=Precision.float32 if Precision.float32 in types else Precision.auto,
     )
+
+
+def hand_over_of(config: Config) -> HandOver:
+    """How versions get to generators on the trainer's device."""
+    if config.mode.executor is ExecutorKind.process:
+        return HandOver.process
+    return HandOver(config.engine.versions.value)
 
 
 def scorers_of(config: Config, vocabulary: int) -> tuple[ModelShape, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlhf_lab.experiment.planning import ideal_timeline
-from rlhf_lab.experiment.planning.layouts.choice import Choice, Workload
+from rlhf_lab.experiment.planning.layouts.choice import BYTES, Choice, HandOver, Workload
 from rlhf_lab.experiment.planning.layouts.gpus import Gpu
 from rlhf_lab.experiment.planning.layouts.shapes import ModelShape
+from rlhf_lab.types.precision import Precision
 
 # Float32 weights, their gradients and the two moments of AdamW.
 TRAINED_BYTES = 16
@@ -22,12 +23,23 @@ LOGIT_COPIES = 3
 VLLM_SHARE = 0.9
 # Padded tokens of a reward model's pass on a GPU: reward.micro_rows=32 of 512 tokens.
 SCORED_TOKENS = 32 * 512
-# Shares of large products' speed that passes over real models reach.
-TRAINING_SHARE, READING_SHARE = 0.4, 0.5
+# Shares of large products' speed that passes over real models reach; that of training by the update
+# of 1B that docs/gpu.md has.
+TRAINING_SHARE, READING_SHARE = 0.33, 0.5
 # The share of the memory's bandwidth that a step of decoding reaches.
 DECODING_SHARE = 0.8
-# Operations of a layer: in a step of decoding, forward, and forward with backward.
-STEP_OPERATIONS, FORWARD_OPERATIONS, TRAINING_OPERATIONS = 35, 25, 75
+# Nodes of a CUDA graph that a layer's step of decoding is as long as, beside reading memory: of
+# vLLM's kernels, and of ours, by the steps that docs/gpu.md has.
+STEP_OPERATIONS, OWN_STEP_OPERATIONS = 35, 84
+# Launches of a small operation that the host takes for a layer, forward and backward: 270 kernels
+# with autograd and autocast, by the update of 410M that docs/gpu.md has; forward, a third of them.
+TRAINING_OPERATIONS = 1250
+FORWARD_OPERATIONS = TRAINING_OPERATIONS / 3
+# Bytes a second of weights that one host thread takes from one process to another, in four passes,
+# and of copies between a device and pinned memory.
+BY_PROCESS, PINNED = 1e9, 55e9
+# Samples that vLLM decodes at once by default, with this memory and with less.
+VLLM_SEQS, VLLM_SEQS_BELOW, VLLM_LARGE = 1024, 256, 70 * 2**30
 # Bytes that fused AdamW reads and writes for each parameter.
 OPTIMIZER_BYTES = 28
 # A link between nodes, one direction: 400 Gbit/s InfiniBand.
@@ -104,14 +116,21 @@ def passes(work: Workload, choice: Choice) -> float:
 
 def scoring(work: Workload, choice: Choice) -> float:
     """Bytes of the reward models and of one pass of theirs, which run on the lead's device."""
-    weights = sum(choice.bytes * scorer.parameters for scorer in work.scorers)
+    width = BYTES[scored_in(work, choice)]
+    weights = sum(width * scorer.parameters for scorer in work.scorers)
     tokens = max(work.longest, SCORED_TOKENS)
-    return weights + choice.bytes * tokens * max((s.activations for s in work.scorers), default=0.0)
+    return weights + width * tokens * max((s.activations for s in work.scorers), default=0.0)
+
+
+def scored_in(work: Workload, choice: Choice) -> str:
+    """The type in which reward models compute; auto is that of the passes of training."""
+    return choice.dtype if work.scores_in is Precision.auto else work.scores_in.value
 
 
 @dataclass(frozen=True)
 class RoundSeconds:
-    """Seconds of a round. lane_wait: the share of the round in which trainers wait for samples."""
+    """Seconds of a round. weights: of the generators where they have devices of their own, else of
+    the trainers. trainer_wait: the share of the round in which trainers wait for samples."""
 
     generate: float
     score: float
@@ -123,15 +142,17 @@ class RoundSeconds:
 
     @property
     def train(self) -> float:
-        """Seconds of the trainer's lane."""
-        return self.reference + self.update + self.weights
+        """Seconds of passes in the trainer's lane."""
+        return self.reference + self.update
 
 
 def seconds_of(work: Workload, choice: Choice, gpu: Gpu, kv_rows: int) -> RoundSeconds:
-    """A round of a long run. kv_rows: samples that one generator decodes at once."""
+    """A round of a long run. kv_rows: samples whose cache one generator has room for. Generators on
+    devices of their own load versions in their own time."""
     generate = generation(work, choice, gpu, kv_rows)
+    scored = replace(choice, dtype=scored_in(work, choice))
     score = sum(
-        reading(work, choice, gpu, scorer, work.rows * work.sequence, 1) for scorer in work.scorers
+        reading(work, scored, gpu, scorer, work.rows * work.sequence, 1) for scorer in work.scorers
     )
     reference = 0.0
     if work.reads_reference:
@@ -139,9 +160,12 @@ def seconds_of(work: Workload, choice: Choice, gpu: Gpu, kv_rows: int) -> RoundS
         reference = reading(work, choice, gpu, work.policy, work.read_tokens, trainers)
     update = work.updates * updating(work, choice, gpu)
     weights = weight_sync(work, choice, gpu)
-    lane = ideal_timeline.Repeating(
-        work.chunk_rows, [(generate + score) / work.rows], [reference + update + weights]
-    )
+    drawn, taught = generate + score, reference + update
+    if choice.is_apart:
+        drawn += weights
+    else:
+        taught += weights
+    lane = ideal_timeline.Repeating(work.chunk_rows, [drawn / work.rows], [taught])
     found = ideal_timeline.totals(lane, work.num_rounds, *overlap(work, choice))
     return RoundSeconds(
         generate,
@@ -194,27 +218,64 @@ def updating(work: Workload, choice: Choice, gpu: Gpu) -> float:
 
 def generation(work: Workload, choice: Choice, gpu: Gpu, kv_rows: int) -> float:
     """Seconds in which all samples of a round are written: prompts are read once for a group and
-    observations once, then steps read the weights and the cache once for all rows that are decoded
-    together."""
-    policy = work.policy
-    rows = -(-work.rows // choice.engines)
-    together = max(1, min(rows, kv_rows))
-    waves = rows / together
+    observations once, then rows are decoded."""
+    policy, rows = work.policy, -(-work.rows // choice.engines)
     speed = READING_SHARE * gpu.flops(choice.dtype) * choice.tensor_parallel
     prompts = work.groups / choice.engines * work.prompt
     prefill = prompts * policy.reading(work.prompt / 2) / speed
     prefill += rows * work.observed * policy.reading(work.context) / speed
-    cache = together * work.context * policy.kv_elements
+    steps, step = decoding(work, choice, gpu, kv_rows)
+    return prefill + steps * step
+
+
+def decoding(work: Workload, choice: Choice, gpu: Gpu, kv_rows: int) -> tuple[float, float]:
+    """Steps of one generator in a round, and seconds of a mean step, which reads the weights once,
+    and each row's cache. Rows that are decoded together last as long as the longest response;
+    where an ended row makes room for another, that holds of the last ones alone."""
+    policy = work.policy
+    rows = -(-work.rows // choice.engines)
+    together = decoded_together(work, choice, gpu, kv_rows)
+    refills = choice.is_apart or work.refills
+    longest = max(work.limit, work.response)
+    steps = rows / together * longest
+    if refills and (not work.prefetched or work.prefetched >= work.rows):
+        steps = (rows / together - 1) * work.response + longest
+    # Our own loop keeps ended rows, and pads to the longest.
+    active = rows * work.response / steps if refills else together
+    context = work.context if refills else max(work.context, work.longest - longest / 2)
+    cache = active * context * policy.kv_elements
     moved = choice.bytes * (policy.parameters + cache) / choice.tensor_parallel
-    operations = together * (policy.reading(work.context) + policy.head)
+    operations = active * (policy.reading(context) + policy.head)
+    speed = READING_SHARE * gpu.flops(choice.dtype) * choice.tensor_parallel
     step = max(moved / (DECODING_SHARE * gpu.bandwidth), operations / speed)
-    step += policy.layers * STEP_OPERATIONS * gpu.graph_node
-    return prefill + waves * work.response * step
+    nodes = STEP_OPERATIONS if refills else OWN_STEP_OPERATIONS
+    return steps, step + policy.layers * nodes * gpu.graph_node
+
+
+def decoded_together(work: Workload, choice: Choice, gpu: Gpu, kv_rows: int) -> float:
+    """Rows of one step of one generator: what its cache, its settings and the chunks that were
+    given to it in advance allow."""
+    rows = -(-work.rows // choice.engines)
+    limits: list[float] = [rows, kv_rows]
+    if choice.is_apart:
+        own = VLLM_SEQS if gpu.memory >= VLLM_LARGE else VLLM_SEQS_BELOW
+        limits += [work.max_num_seqs or own]
+        limits += [work.prefetched / choice.engines] if work.prefetched else []
+    return max(1, min(limits))
 
 
 def weight_sync(work: Workload, choice: Choice, gpu: Gpu) -> float:
-    """Seconds until a version has reached the generators: over links, or by a copy in place."""
+    """Seconds until a version has reached the generators: over links or through the host to other
+    devices, as `generator.sync` is, else as `hand_over` is. auto is NCCL between nodes."""
     size = choice.bytes * work.policy.parameters
+    is_far = choice.layout.nodes > 1
     if not choice.is_apart:
-        return 2 * size / gpu.bandwidth
-    return size / (gpu.link if choice.layout.nodes == 1 else min(gpu.link, BETWEEN_NODES))
+        rates = {
+            HandOver.process: BY_PROCESS,
+            HandOver.host: PINNED / 2,
+            HandOver.device: gpu.bandwidth / 2,
+        }
+        return size / rates[work.hand_over]
+    if work.sync == "nccl" or (work.sync == "auto" and is_far):
+        return size / (min(gpu.link, BETWEEN_NODES) if is_far else gpu.link)
+    return size / BY_PROCESS

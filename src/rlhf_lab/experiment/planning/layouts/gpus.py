@@ -5,17 +5,27 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import torch
 
+from rlhf_lab.runs.jsonl import read_rows
 from rlhf_lab.types.errors import UserError
 
 MATRIX, COPY_BYTES, TRIALS, SMALL_OPERATIONS = 1024, 2**26, 5, 2000
-HERE = "this"
-# Shares of a datasheet's numbers that large products and copies reach: on an H200, 790 of 989
-# TFLOP/s in bfloat16 (random data), 50 of 67 in float32, and 4.3 of 4.8 TB/s.
-SUSTAINED, SUSTAINED_FLOAT32, SUSTAINED_COPY = 0.8, 0.75, 0.9
+HERE, CHECKED = "this", "gpu_check.jsonl"
+# Findings of `make gpu-check` that a GPU's figures are, with their units.
+FIGURES = {
+    "bfloat16": ("matrix product, bfloat16", 1e12),
+    "float32": ("matrix product, float32", 1e12),
+    "bandwidth": ("copy on the device", 1e12),
+    "launch": ("launch of an operation", 1e-6),
+    "graph_node": ("node of a CUDA graph", 1e-6),
+}
+# Shares of a datasheet's numbers that large products and copies reach, as on the measured H200.
+SUSTAINED, SUSTAINED_FLOAT32, SUSTAINED_COPY = 0.79, 0.75, 0.87
 # Seconds of the host for one operation of PyTorch, and of one inside a CUDA graph.
 LAUNCH, GRAPH_NODE = 6e-6, 1.5e-6
 
@@ -110,7 +120,15 @@ GPUS = {
     gpu.name: gpu
     for gpu in (
         datasheet("b200", 180, 2250, 75, 8.0, 900),
-        datasheet("h200", 141, 989, 67, 4.8, 450),
+        # Measured by `make gpu-check`; the tables of docs/gpu.md.
+        replace(
+            datasheet("h200", 141, 989, 67, 4.8, 450),
+            bfloat16=779.2e12,
+            float32=50.81e12,
+            bandwidth=4.192e12,
+            launch=6.85e-6,
+            graph_node=0.8958e-6,
+        ),
         datasheet("h100", 80, 989, 67, 3.35, 450),
         datasheet("a100", 80, 312, 19.5, 2.04, 300),
         datasheet("a100_40", 40, 312, 19.5, 1.555, 300),
@@ -121,14 +139,50 @@ GPUS = {
 }
 
 
-KNOWN = f"{', '.join(GPUS)}, or {HERE} for this machine's own device, which is measured"
+KNOWN = (
+    f"{', '.join(GPUS)}, {HERE} for this machine's own device, which is measured, or the "
+    f"{CHECKED} of `make gpu-check`"
+)
 
 
 def named(name: str) -> Gpu:
-    """A GPU of the table, in letters of either case, or this machine's device, measured. Raises
-    UserError for other names."""
+    """A GPU of the table, in letters of either case; this machine's device, measured; or the one
+    that a file of `make gpu-check` measured. Raises UserError for other names."""
     if name == HERE:
         return measured_here()
+    if is_measured(name):
+        return measured_in(Path(name))
     if name.lower() not in GPUS:
         raise UserError(f"--gpu {name}: choose {KNOWN}")
     return GPUS[name.lower()]
+
+
+def is_measured(name: str) -> bool:
+    """Whether a name is the path of a file of `make gpu-check`."""
+    return name.endswith(".jsonl")
+
+
+def findings_of(path: Path) -> dict[str, Any]:
+    """The measured values of a file of `make gpu-check`, by name; of two, the later."""
+    return {row["name"]: row["measured"] for row in read_rows(path) if "name" in row}
+
+
+def measured_in(path: Path) -> Gpu:
+    """The GPU that a file of `make gpu-check` measured. Its link to other devices is that of the
+    table's GPU of that name, else its copies to the host. Raises UserError where figures are
+    missing."""
+    facts = [row["facts"] for row in read_rows(path) if "facts" in row]
+    found = findings_of(path)
+    missing = [name for name, _ in FIGURES.values() if name not in found]
+    if missing or "memory_gib" not in facts[-1]:
+        lacks = missing[0] if missing else "memory_gib"
+        raise UserError(
+            f"--gpu {path}: it has no {lacks}; pass the {CHECKED} of `make gpu-check SECTIONS=0` "
+            "on a GPU"
+        )
+    name = str(facts[-1]["name"])
+    alike = (gpu for key, gpu in GPUS.items() if key.replace("_", " ") in name.lower())
+    base = next(alike, None)
+    link = base.link if base else found.get("copy to the device, pinned", 0) * 1e9
+    figures = {key: unit * found[finding] for key, (finding, unit) in FIGURES.items()}
+    return Gpu(name=name, memory=facts[-1]["memory_gib"] * 2**30, link=link, **figures)

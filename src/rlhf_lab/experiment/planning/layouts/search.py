@@ -10,6 +10,8 @@ from rlhf_lab.experiment.config.layout import Layout
 from rlhf_lab.experiment.planning.forecast import size
 from rlhf_lab.experiment.planning.layouts.choice import Choice, Workload
 from rlhf_lab.experiment.planning.layouts.costs import (
+    READING_SHARE,
+    TRAINING_SHARE,
     DeviceMemory,
     RoundSeconds,
     memory_of,
@@ -37,15 +39,16 @@ COLUMNS = (
     "GB generator",
     "generate",
     "train",
+    "weights",
     "round",
     "trainer waits",
     "run h",
     "device h",
 )
-NARROW = ("recompute", "tp", "dtype", "engine", "generate", "train")
+NARROW = ("recompute", "tp", "dtype", "engine", "generate", "train", "weights")
 ASSUMED = (
-    "predicted from sizes, not measured: products at 40% (training) and 50% (reading) of what the "
-    "GPU sustains, lengths as in the last line"
+    f"predicted from sizes, not measured: products at {TRAINING_SHARE:.0%} (training) and "
+    f"{READING_SHARE:.0%} (reading) of what the GPU sustains, lengths as in the last line"
 )
 HOUR = 3600
 
@@ -166,6 +169,7 @@ def cells(plan: Plan, work: Workload) -> list[str]:
         f"{memory.generator / 1e9:.0f}" if choice.is_apart else "-",
         duration(seconds.generate + seconds.score),
         duration(seconds.train),
+        duration(seconds.weights),
         duration(seconds.whole),
         f"{seconds.trainer_wait:.0%}",
         f"{hours:.3g}",
