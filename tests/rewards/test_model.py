@@ -62,6 +62,15 @@ def test_the_head_of_a_bfloat16_body_computes_in_float32(tmp_path: Path, kind: s
     assert torch.allclose(found, exact, atol=0.05 * float(exact.abs().max()) + 1e-3)
 
 
+@pytest.mark.parametrize("kind", ["Llama", "GPTNeoX"])
+def test_a_bfloat16_body_has_the_rotary_frequencies_of_float32(tmp_path: Path, kind: str) -> None:
+    loaded, _, _ = load_reward_model(str(saved(tmp_path, kind, 1)))
+    exact = {name: buffer.clone() for name, buffer in loaded.named_buffers()}
+    found = dict(for_scores(loaded, CPU, Precision.bfloat16).named_buffers())
+    assert any("inv_freq" in name for name in exact) and found.keys() == exact.keys()
+    assert all(torch.equal(found[name], buffer) for name, buffer in exact.items())
+
+
 def test_on_a_gpu_rows_of_like_length_fill_a_pass_and_on_a_cpu_they_stay_in_order() -> None:
     lengths = [10, 700, 20, 650, 30, 5000, 1]
     assert list(passes(lengths, 3, "cpu")) == [[0, 1, 2], [3, 4, 5], [6]]
