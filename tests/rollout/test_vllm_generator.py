@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,13 @@ from rlhf_lab.rollout.executor import InlineExecutor
 from rlhf_lab.rollout.feeds import LatestWeights
 from rlhf_lab.rollout.generators.pairs import PairsGenerator
 from rlhf_lab.rollout.generators.vllm.generator import VLLMGenerator
-from rlhf_lab.rollout.generators.vllm.http import RUN_ID, Server
+from rlhf_lab.rollout.generators.vllm.http import (
+    ANSWER_SECONDS,
+    RUN_ID,
+    SILENT_SECONDS,
+    Server,
+    open_connection,
+)
 from rlhf_lab.rollout.generators.vllm.make import model_folder
 from rlhf_lab.rollout.generators.vllm.options import Prove, Sync, VLLMSampling
 from rlhf_lab.rollout.generators.vllm.own_server import (
@@ -557,6 +564,23 @@ def test_a_connection_is_used_again_and_an_old_one_is_not(monkeypatch: pytest.Mo
     with pytest.raises(EngineFailure, match="does not answer"):
         server.get("/weight_info")
     assert not server.is_healthy()
+
+
+@pytest.mark.linux
+def test_a_connection_ends_when_its_host_is_silent() -> None:
+    """The kernel's limits, with and without unanswered data; tests/slurm cuts a real link."""
+    names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+    limits = [getattr(socket, name) for name in names]
+    with serving(FakeServer(0)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        connection = HTTPConnection(host, int(port), timeout=1)
+        open_connection(connection)
+        tcp = [connection.sock.getsockopt(socket.IPPROTO_TCP, one) for one in limits]
+        assert connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert connection.sock.gettimeout() == ANSWER_SECONDS
+        connection.close()
+    idle, interval, count, unanswered = tcp
+    assert idle + interval * count == unanswered / 1000 == SILENT_SECONDS
 
 
 def test_servers_that_are_refused_leave_no_connection_open(

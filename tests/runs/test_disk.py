@@ -25,6 +25,7 @@ from rlhf_lab.experiment.artifacts.prepare import Artifacts
 from rlhf_lab.experiment.run import lifecycle
 from rlhf_lab.rewards.judge.calls import JudgeCache
 from rlhf_lab.runs.disk import (
+    atomic_file,
     atomic_folder,
     disk_error,
     disk_error_text,
@@ -141,6 +142,19 @@ def test_a_fault_of_the_disk_names_the_file(
         (draft / "file").write_text("")
     assert raised.value.errno == errno.EIO and "key" in str(raised.value.filename)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_file_takes_the_place_of_no_pipe_device_or_folder(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(place := tmp_path / "table.csv")
+    before = place.stat()
+    with pytest.raises(FileExistsError) as refused, atomic_file(place) as draft:
+        draft.write_text("1")
+    assert disk_error(refused.value) is refused.value and refused.value.filename == str(place)
+    assert os.path.samestat(before, place.stat())
+    assert [*tmp_path.iterdir()] == [place]
 
 
 def test_drafts_of_one_product_are_removed_and_others_stay(tmp_path: Path) -> None:

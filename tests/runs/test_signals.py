@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 
 import pytest
 
-from rlhf_lab.runs.signals import PASSED_ON, SignalHandler, listening
+from rlhf_lab.runs.signals import PASSED_ON, SIGNALS, SignalHandler, begun, listening
 from rlhf_lab.types.errors import StopRequested
 
 
@@ -61,3 +62,28 @@ def test_what_a_process_was_started_to_ignore_stays_ignored() -> None:
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(
+    "ignored", [SIGNALS, (signal.SIGUSR1, signal.SIGUSR2)], ids=["step", "step_under_torchrun"]
+)
+def test_a_run_heeds_what_its_step_ignores_while_it_starts(
+    ignored: Sequence[signal.Signals],
+) -> None:
+    """torchrun leaves its ranks the default of SIGTERM, and what else it was started to ignore."""
+    steps = [number for number in ignored if number is not signal.SIGHUP]
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in steps}
+    try:
+        with listening(starting="train"):
+            for number in steps:
+                signal.raise_signal(number)
+            begun()
+            for each in SIGNALS:
+                with pytest.raises(StopRequested), listening() as stop:
+                    stop.is_requested = False
+                    signal.raise_signal(each)
+                stop.is_requested = False
+            assert all(signal.getsignal(number) is signal.SIG_IGN for number in steps)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

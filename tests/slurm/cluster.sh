@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# A real Slurm of one node on loopback for tests, with accounting and preemption.
+# A real Slurm for tests, with accounting and preemption: this machine, and the two hosts of hosts.sh.
 #
 #   cluster.sh start DIR    starts it; its state, logs and database are in DIR
 #   cluster.sh stop DIR     stops it and takes its files out of /etc/slurm
 #
-# By hand and as root, without systemd or cgroups. Three partitions share the node: a job in `urgent`
-# takes the place of those in `low`, which Slurm asks to end, then kills and queues again; `short`
-# has a time limit. Memory is a resource, and arrays have at most four jobs.
+# By hand and as root, without systemd or cgroups. Three partitions share this machine: a job in
+# `urgent` takes the place of those in `low`, which Slurm asks to end, then kills and queues again;
+# `short` has a time limit. `pair` has the two hosts. Memory is a resource, and arrays have at most
+# four jobs.
 set -euo pipefail
 
 MARK="# Written by tests/slurm/cluster.sh"
@@ -21,6 +22,8 @@ GRACE_SECONDS=${GRACE_SECONDS:-10}
 KILL_SECONDS=${KILL_SECONDS:-20}
 # nproc would count the threads that OMP_NUM_THREADS allows.
 CPUS=${CPUS:-$(getconf _NPROCESSORS_ONLN)}
+HOSTS=$(dirname "$(realpath "$0")")/hosts.sh
+NETWORK=10.213.77
 MEMORY_MB=$(awk '/^MemTotal/ { print int($2 / 1024 * 0.8) }' /proc/meminfo)
 
 die() {
@@ -32,7 +35,8 @@ require_programs() {
     [ "$(id -u)" = 0 ] || die "Slurm's daemons are started as root: run this as root"
     local pair missing=()
     for pair in slurmctld:slurm-wlm slurmd:slurm-wlm sbatch:slurm-wlm munged:munge \
-        slurmdbd:slurmdbd mariadbd:mariadb-server mariadb-install-db:mariadb-server; do
+        slurmdbd:slurmdbd mariadbd:mariadb-server mariadb-install-db:mariadb-server \
+        ip:iproute2; do
         PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%:*}" >/dev/null ||
             missing+=("${pair%:*} (package ${pair#*:})")
     done
@@ -101,26 +105,27 @@ SQL
 write_configs() {
     local host
     host=$(hostname -s)
-    mkdir -p /etc/slurm "$DIR/controller" "$DIR/node"
+    mkdir -p /etc/slurm "$DIR/controller"
     cat >/etc/slurm/slurm.conf <<CONF
 $MARK for the cluster in $DIR
 ClusterName=rlhf_lab_test
-SlurmctldHost=$host(127.0.0.1)
+SlurmctldHost=$host($NETWORK.254)
 SlurmUser=root
 AuthType=auth/munge
 SlurmctldPort=$CONTROLLER_PORT
 SlurmdPort=$NODE_PORT
 StateSaveLocation=$DIR/controller
-SlurmdSpoolDir=$DIR/node
+SlurmdSpoolDir=$DIR/%n
 SlurmctldPidFile=$DIR/slurmctld.pid
-SlurmdPidFile=$DIR/slurmd.pid
+SlurmdPidFile=$DIR/%n.pid
 SlurmctldLogFile=$DIR/slurmctld.log
-SlurmdLogFile=$DIR/slurmd.log
+SlurmdLogFile=$DIR/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageEnforce=limits
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort=$ACCOUNTS_PORT
 SelectType=select/cons_tres
@@ -138,7 +143,10 @@ JobRequeue=1
 SlurmctldDebug=info
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-NodeName=$host NodeAddr=127.0.0.1 CPUs=$CPUS RealMemory=$MEMORY_MB State=UNKNOWN
+NodeName=$host NodeAddr=$NETWORK.254 CPUs=$CPUS RealMemory=$MEMORY_MB State=UNKNOWN
+NodeName=host1 NodeAddr=$NETWORK.1 CPUs=$CPUS RealMemory=$MEMORY_MB State=UNKNOWN
+NodeName=host2 NodeAddr=$NETWORK.2 CPUs=$CPUS RealMemory=$MEMORY_MB State=UNKNOWN
+PartitionName=pair Nodes=host1,host2 MaxTime=INFINITE State=UP PreemptMode=OFF
 PartitionName=low Nodes=$host Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=$GRACE_SECONDS
 PartitionName=urgent Nodes=$host MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 PartitionName=short Nodes=$host MaxTime=10 State=UP PriorityTier=1
@@ -162,8 +170,18 @@ CONF
     chmod 600 /etc/slurm/slurmdbd.conf
 }
 
-node_is_up() {
-    [[ $(sinfo -h -o %T) =~ idle|mixed|allocated ]]
+nodes_are_up() {
+    [ "$(sinfo -h -N -o "%N %T" | grep -E "idle|mixed|allocated" | sort -u | wc -l)" = 3 ]
+}
+
+start_nodes() {
+    local host name
+    name=$(hostname -s)
+    for host in "$name" host1 host2; do
+        alive "$DIR/$host.pid" slurmd && continue
+        if [ "$host" = "$name" ]; then slurmd; else "$HOSTS" on "$host" slurmd; fi
+    done
+    until_true 30 "the nodes are up" nodes_are_up
 }
 
 start() {
@@ -172,15 +190,14 @@ start() {
     mkdir -p "$DIR"
     start_munge
     start_database
-    alive "$DIR/slurmctld.pid" slurmctld || write_configs
+    alive "$DIR/slurmctld.pid" slurmctld || { write_configs && "$HOSTS" start; }
     alive "$DIR/slurmdbd.pid" slurmdbd || slurmdbd
     until_true 30 "accounting answers" sacctmgr -n show cluster
     [[ " $(sacctmgr -nP show cluster format=Cluster) " == *rlhf_lab_test* ]] ||
         sacctmgr -i add cluster rlhf_lab_test >/dev/null
     alive "$DIR/slurmctld.pid" slurmctld || slurmctld
     until_true 30 "the controller answers" scontrol ping
-    alive "$DIR/slurmd.pid" slurmd || slurmd
-    until_true 30 "the node is up" node_is_up
+    start_nodes
     sinfo
 }
 
@@ -208,12 +225,15 @@ stop() {
             sleep 0.25
         done
     fi
-    end_daemon "$DIR/slurmd.pid" slurmd
+    local host file
+    for host in "$(hostname -s)" host1 host2; do
+        end_daemon "$DIR/$host.pid" slurmd
+    done
     end_daemon "$DIR/slurmctld.pid" slurmctld
     end_daemon "$DIR/slurmdbd.pid" slurmdbd
     end_daemon "$DIR/database.pid" mariadbd
     end_daemon "$DIR/munge/pid" munged
-    local file
+    "$HOSTS" stop
     for file in $CONFIGS; do
         if [ -e "$file" ] && grep -qF "$MARK for the cluster in $DIR" "$file"; then
             rm "$file"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ import pathlib, time
 
 def score(prompt, completion, *, reference, hidden, finished):
     if completion != reference and pathlib.Path(__file__).with_name("dawdle").exists():
-        time.sleep(0.1)
+        time.sleep(0.5)
     return len(completion) / 10
 """
 StartSweep = Callable[..., "Sweep"]
@@ -235,6 +236,21 @@ def test_a_sweep_that_is_started_within_an_allocation_is_as_any_other(
     assert [run["state"] for run in sweep.runs().values()] == ["finished"]
 
 
+def test_more_jobs_than_the_account_may_submit_are_refused_before_the_stages(
+    tmp_path: Path, start_sweep: StartSweep
+) -> None:
+    modify = ["sacctmgr", "--immediate", "modify", "user", "root", "set"]
+    subprocess.run([*modify, "MaxSubmitJobs=2"], check=True, capture_output=True)
+    try:
+        sweep = start_sweep("algo.beta=0.1,0.2,0.3")
+        assert sweep.process.wait(300) == 2, sweep.said()
+    finally:
+        subprocess.run([*modify, "MaxSubmitJobs=-1"], check=True, capture_output=True)
+    last = sweep.said().splitlines()[-1]
+    assert "hydra.launcher.account=root" in last and "2 jobs" in last
+    assert not (tmp_path / "cache").exists()
+
+
 def test_why_a_job_waits_is_shown_with_the_key(tmp_path: Path, start_sweep: StartSweep) -> None:
     sweep = start_sweep("algo.beta=0.1", "hydra.launcher.partition=short")
     waited(sweep, 300, lambda: "PartitionTimeLimit" in sweep.said())
@@ -252,9 +268,9 @@ def test_a_lost_step_ends_the_job_of_a_printed_script(tmp_path: Path) -> None:
         text=True,
         cwd=tmp_path,
     )
-    server = 'srun --overlap --ntasks=1 bash -c "sleep 5; exit 9" &\nnames[$!]="server0.0 on x"\n'
-    head, first, rest = made.stdout.partition("srun ")
-    (tmp_path / "job.sh").write_text(f"{head}{server}{first}{rest}")
+    server = 'start server0.0 0 bash -c "sleep 5; exit 9"'
+    script = made.stdout.replace("\nstart trainer0", f"\n{server}\nstart trainer0")
+    (tmp_path / "job.sh").write_text(script)
     path = f"{Path(sys.executable).parent}:{ENVIRONMENT['PATH']}"
     done = subprocess.run(
         ["sbatch", "--wait", f"--output={tmp_path / 'log'}", "job.sh"],
@@ -266,4 +282,5 @@ def test_a_lost_step_ends_the_job_of_a_printed_script(tmp_path: Path) -> None:
     )
     log = (tmp_path / "log").read_text()
     assert done.returncode == 9, log
-    assert "server0.0 on x ended with exit code 9: the job ends" in log
+    host = socket.gethostname().partition(".")[0]
+    assert f"server0.0 on {host} ended with exit code 9: the job ends" in log

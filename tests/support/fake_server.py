@@ -87,7 +87,7 @@ class FakeServer:
 
 
 @contextmanager
-def serving(fake: FakeServer, port: int = 0) -> Iterator[str]:
+def serving(fake: FakeServer, port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
     """The base URL of a fake server, at a free port without another one."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -124,11 +124,11 @@ def serving(fake: FakeServer, port: int = 0) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             """Tests need no log."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server = ThreadingHTTPServer((host, port), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"http://{host}:{server.server_address[1]}"
     finally:
         server.shutdown()
         thread.join()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,16 @@ from submitit.core.utils import DelayedSubmission, cloudpickle_dump
 from rlhf_lab.runs.child import end_process
 from rlhf_lab.runs.processes import birth
 from rlhf_lab.sweeps.job import content_of
-from rlhf_lab.sweeps.launchers import slurm
+from rlhf_lab.sweeps.launchers import slurm, slurm_cluster
 from rlhf_lab.sweeps.launchers.slurm import (
     TARGET,
     SlurmOptions,
     check_options,
+)
+from rlhf_lab.sweeps.launchers.slurm_cluster import (
+    array_size,
     check_ready,
+    check_submittable,
     settings_of,
 )
 from rlhf_lab.sweeps.launchers.slurm_jobs import (
@@ -86,11 +91,11 @@ def test_all_options_of_the_plugin_are_kept() -> None:
 
 def test_a_cluster_that_has_everything_is_used(slurm_bin: Bin) -> None:
     slurm_bin()
-    assert check_ready() == 1001
+    assert array_size(check_ready()) == 1001
     slurm_bin(scontrol="echo AccountingStorageType = slurmdbd; echo 'MaxArraySize   = 4'")
-    assert check_ready() == 4
+    assert array_size(check_ready()) == 4
     slurm_bin(scontrol="echo AccountingStorageType = slurmdbd; echo 'MaxArraySize = 0'")
-    assert check_ready() == 1
+    assert array_size(check_ready()) == 1
 
 
 @pytest.mark.parametrize(
@@ -115,11 +120,36 @@ def test_a_cluster_that_lacks_something_is_refused(
         check_ready()
 
 
+@pytest.mark.parametrize(
+    ("account", "qos", "rows", "refused"),
+    [
+        (None, None, "lab|5", "account=lab.* 5 jobs .*MaxSubmitJobs.* 6 are to run"),
+        (None, None, "lab|5\nteam|6", ""),
+        ("lab", None, "lab|", ""),
+        ("lab", "long", "long|4", "qos=long: .* 4 jobs"),
+        (None, None, "", ""),
+    ],
+)
+def test_more_jobs_than_may_be_submitted_are_refused(
+    slurm_bin: Bin, account: str | None, qos: str | None, rows: str, refused: str
+) -> None:
+    """By the largest limit of the associations, or that of the QOS."""
+    launcher = OmegaConf.create({"account": account, "qos": qos})
+    show = "printf 'AccountingStorageType = slurmdbd\\nClusterName = c\\n{}'"
+    kind = "show qos" if qos else "show associations user="
+    sacctmgr = f"case \"$*\" in *'{kind}'*) printf '{rows}'; esac".replace("\n", "\\n")
+    slurm_bin(scontrol=show.format("AccountingStorageEnforce = associations"), sacctmgr=sacctmgr)
+    check_submittable(launcher, 6)
+    slurm_bin(scontrol=show.format("AccountingStorageEnforce = limits,qos"), sacctmgr=sacctmgr)
+    with pytest.raises(UserError, match=refused) if refused else nullcontext():
+        check_submittable(launcher, 6)
+
+
 def test_a_missing_package_is_refused_with_the_extra(
     slurm_bin: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm_bin()
-    monkeypatch.setattr(slurm, "find_spec", lambda name: None)
+    monkeypatch.setattr(slurm_cluster, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"hydra-submitit-launcher.*pip install 'rlhf-lab\[slurm\]"):
         check_ready()
 
@@ -667,7 +697,8 @@ def test_a_layout_asks_for_its_nodes_and_devices_and_has_them_alone() -> None:
     assert generator_of(layout) == ["generator=vllm"]
     words = ["train", "seed=1", "generator=vllm", "output.dir=there"]
     script = script_of(layout, words, launcher, 1)
-    assert script.count("rlhf-lab serve seed=1 output.dir=there generator=vllm") == 8
+    assert "overrides=(\n    seed=1\n    output.dir=there\n)\n" in script
+    assert script.count('rlhf-lab serve "${overrides[@]}" generator=vllm') == 8
     assert script.count("--nproc-per-node=8") == 1
 
 

@@ -203,7 +203,7 @@ def test_a_slurm_script_starts_every_command_on_its_host(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     server, trainer = sorted((tmp_path / "steps").read_text().splitlines(), key=len)
-    assert "--nodelist=beta rlhf-lab serve task.path=my data" in server
+    assert "--nodelist=beta env rlhf-lab serve task.path=my data" in server
     assert "--nodelist=alpha env --ignore-signal=TERM,USR1,USR2 torchrun" in trainer
     assert "--master-addr=alpha" in trainer
     assert "generator.urls=[http://beta:8100]" in trainer

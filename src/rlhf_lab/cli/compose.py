@@ -177,6 +177,10 @@ def checked(cfg: DictConfig, rules: Callable[[Config], Config] = check) -> tuple
         require_readable_splits(config)
     with console.phase("loading torch and transformers"):
         import transformers.modeling_utils  # noqa: F401
+
+        from rlhf_lab.models.hub_client import limit_hub
+
+        limit_hub()
     with console.phase("checking rewards and prompts"):
         require_working_parts(used)
         from rlhf_lab.experiment.build.prompt_lengths import require_fit

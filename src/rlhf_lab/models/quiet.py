@@ -19,10 +19,7 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bars and warnings of transformers: the terminal belongs to the console.
-
-    An unreachable hub is tried once, not five times with growing pauses.
-    """
+    """No progress bars and warnings of transformers: the terminal belongs to the console."""
     before = transformers_logging.get_verbosity()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     transformers_logging.set_verbosity_error()

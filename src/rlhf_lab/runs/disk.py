@@ -144,7 +144,9 @@ class CorruptFolder(Exception):
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """A draft to write; on leaving, it takes the place of `path` in one step. On any error the
-    draft is removed."""
+    draft is removed. Raises FileExistsError for a device, a pipe or a folder, which stay."""
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "it is no regular file", str(path))
     draft = path.with_name(f"{DRAFT}{uuid4().hex[:12]}-{path.name}")
     try:
         with writing(path):

@@ -142,17 +142,16 @@ def listening(starting: str = "") -> Iterator[SignalHandler]:
     """Handle the signals while the block runs, by the handler that this process has already or by
     a new one; other threads than the main one cannot. starting: as SignalHandler has it."""
     stop = current()
-    is_set = stop is signal.getsignal(signal.SIGTERM)
     stop.starting = starting
-    if is_set or threading.current_thread() is not threading.main_thread():
-        stop.raise_requested()
-        yield stop
-        return
-    # Slurm's steps of a trainer ignore the others until it has something to save.
-    numbers = heeded([*SIGNALS, signal.SIGINT] if starting else [signal.SIGHUP, signal.SIGINT])
-    numbers += [number for number in SIGNALS if not starting and number is not signal.SIGHUP]
-    numbers += [PASSED_ON] if signal.SIGINT in numbers else []
-    before = {number: signal.signal(number, stop) for number in numbers}
+    stop.raise_requested()
+    numbers: list[signal.Signals] = []
+    if threading.current_thread() is threading.main_thread():
+        # Slurm's steps of a trainer ignore the others until it has something to save.
+        numbers = heeded([*SIGNALS, signal.SIGINT] if starting else [signal.SIGHUP, signal.SIGINT])
+        numbers += [number for number in SIGNALS if not starting and number is not signal.SIGHUP]
+        numbers += [PASSED_ON] if signal.SIGINT in numbers else []
+    unset = [number for number in numbers if signal.getsignal(number) is not stop]
+    before = {number: signal.signal(number, stop) for number in unset}
     try:
         yield stop
     finally:

@@ -24,6 +24,8 @@ from rlhf_lab.runs.trackers.console import Console, counted
 from rlhf_lab.sweeps.grid import Grid, check_choices, check_growth, grid_of
 from rlhf_lab.sweeps.job import OUTPUT_NODES, RESUMABLE, Job, JobState, JobTable, state_of
 from rlhf_lab.sweeps.job_progress import live_table
+from rlhf_lab.sweeps.launchers.slurm import TARGET
+from rlhf_lab.sweeps.launchers.slurm_cluster import check_submittable
 from rlhf_lab.sweeps.launchers.slurm_script import layout_of
 from rlhf_lab.sweeps.launchers.torchrun import generator_of
 from rlhf_lab.sweeps.options import SweeperOptions
@@ -56,6 +58,8 @@ def run_jobs(
 ) -> list[Ended]:
     """Make the stages that jobs need, then run the jobs. A signal is raised again when all of them
     have saved their state."""
+    if (launcher := context.config.hydra.launcher)._target_ == TARGET:
+        check_submittable(launcher, len(jobs))
     # Stages and runs must have the same code: JobRunner refuses a change in between.
     code = code_version()
     reruns = (options.rerun,)

@@ -1,17 +1,14 @@
-"""Check the options of the Slurm launcher and the cluster before any job is submitted."""
+"""The Slurm launcher: its options, and the arrays of jobs that it submits and waits for."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus
 
+from rlhf_lab.sweeps.launchers.slurm_cluster import array_size, check_ready, output_of
 from rlhf_lab.sweeps.launchers.slurm_jobs import (
     JobsGoOn,
     LostJob,
@@ -34,9 +32,6 @@ from rlhf_lab.sweeps.launchers.slurm_words import gigabytes_of, minutes_of, reme
 from rlhf_lab.types.errors import StopRequested, UserError
 
 TARGET = "hydra_plugins.rlhf_lab_plugin.slurm_launcher.SlurmLauncher"
-PACKAGES = ("submitit", "hydra_plugins.hydra_submitit_launcher")
-COMMANDS = ("sbatch", "srun", "scontrol", "sacct")
-OTHERWISE = "or run the jobs on this machine: LAUNCHER=joblib of make, launcher=joblib of rlhf-lab"
 LEAST = {
     "signal_delay_s": 1,
     "max_num_timeout": 0,
@@ -64,8 +59,6 @@ OF_ALLOCATION = re.compile(r"(SLURM|SLURMD|SRUN|SBATCH|PMI|PMIX)_\w+")
 OF_CLUSTER = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
 # A user's defaults for sbatch, which become options of the jobs where these are not set.
 DEFAULTS = {f"SBATCH_{key.upper()}": key for key in ("account", "partition", "qos", "constraint")}
-# Slurm's own, where a configuration does not show it.
-MOST_IN_ARRAY = 1001
 
 
 @dataclass
@@ -136,62 +129,6 @@ def check_options(options: SlurmOptions) -> None:
         )
 
 
-def check_ready() -> int:
-    """Refuse to start where jobs cannot be submitted, or where killed jobs go unnoticed. Returns
-    the most jobs that an array of the cluster has.
-
-    Raises UserError with the remedy.
-    """
-    missing = [name for name in PACKAGES if lacks(name)]
-    if missing:
-        raise UserError(
-            f"launcher=slurm: the package hydra-submitit-launcher is missing ({missing[0]}): "
-            f"pip install 'rlhf-lab[slurm]', {OTHERWISE}"
-        )
-    absent = [name for name in COMMANDS if shutil.which(name) is None]
-    if absent:
-        raise UserError(
-            f"launcher=slurm: {', '.join(absent)} not on PATH: start the sweep on a login node of "
-            f"the cluster (module load slurm, on some), {OTHERWISE}"
-        )
-    settings = settings_of(output_of(["scontrol", "show", "config"]))
-    kind = settings.get("AccountingStorageType", "")
-    if not kind or kind.endswith("none"):
-        raise UserError(
-            f"launcher=slurm: this cluster has no accounting (AccountingStorageType={kind}), "
-            "without which a killed job would be waited for for ever: have slurmdbd set up "
-            f"(tests/slurm/cluster.sh shows how), {OTHERWISE}"
-        )
-    output_of(["sacct", "--allocations", "--noheader", "--starttime=now"])
-    # 0 where the cluster has no arrays.
-    return max(1, int(settings.get("MaxArraySize", MOST_IN_ARRAY)))
-
-
-def lacks(module: str) -> bool:
-    """Whether a module cannot be found; imports its package, not itself."""
-    try:
-        return find_spec(module) is None
-    except ModuleNotFoundError:
-        return True
-
-
-def output_of(command: list[str]) -> str:
-    """The output of a Slurm command. Raises UserError if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode:
-        raise UserError(
-            f"launcher=slurm: `{' '.join(command)}` failed ({done.stderr.strip()}): wait until the "
-            f"cluster answers, {OTHERWISE}"
-        )
-    return done.stdout
-
-
-def settings_of(config: str) -> dict[str, str]:
-    """The values of `scontrol show config` by name, "" for those that are (null)."""
-    pairs = (line.partition("=") for line in config.splitlines())
-    return {key.strip(): value.strip().strip("()").removeprefix("null") for key, _, value in pairs}
-
-
 @dataclass
 class Requeued:
     """The callable of a Slurm job: the plugin's, with a checkpoint that waits for the run's.
@@ -236,7 +173,7 @@ def launch(
     """
     options = replace(options, **defaults_of_user(options))
     check_options(options)
-    most = check_ready()
+    most = array_size(check_ready())
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher as Plugin
 
     plugin = Plugin(**asdict(options))

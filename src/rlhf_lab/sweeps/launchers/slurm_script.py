@@ -1,17 +1,17 @@
-"""A run over the nodes of one Slurm job: a script with one step for every command."""
+"""A run over the nodes of one Slurm job: slurm_job.sh, filled in with a step for every command."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from string import Template
 
 from omegaconf import DictConfig, open_dict, read_write
 
 from rlhf_lab.experiment.config.layout import Layout, parsed
-from rlhf_lab.rollout.generators.vllm.http import KEY_BYTES, RUN_ID, SERVER_KEY
 from rlhf_lab.sweeps.launchers.slurm import TARGET
 from rlhf_lab.sweeps.launchers.torchrun import (
     HOST_MARK,
@@ -26,31 +26,12 @@ from rlhf_lab.sweeps.launchers.torchrun import (
 )
 from rlhf_lab.types.errors import UserError
 
-# Ports of a job by its number, below those that Linux gives to clients.
+# Ports of a job by its number.
 JOB_PORTS = Ports(0, 2, nccl=1, is_of_job=True)
-FIRST_PORT, PORTS_OF_JOB, JOBS = 20000, 64, 192
-# Slurm signals every process of a job, the trainers included; torchrun would end them at the second
-# signal, while they save their state.
-IGNORE_SIGNALS = "env --ignore-signal=TERM,USR1,USR2 "
 # What a job on shared nodes gets for each device that it uses.
 CPUS_OF_DEVICE, GIGABYTES_OF_DEVICE = 8, 64
 # Seconds for trainers to save their state once a process is lost.
 GRACE_SECONDS = 30
-GRACE = "-seconds-of-grace"
-# The memory of jobs is that of nodes: that of processors or GPUs is what an allocation set, from
-# which the script was submitted, and srun refuses both.
-START = f"""set -uo pipefail
-unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU
-mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-export {RUN_ID}="$SLURM_JOB_ID"
-export {SERVER_KEY}="$(od -An -N{KEY_BYTES} -tx1 /dev/urandom | tr -d ' \\n')"
-port=$(({FIRST_PORT} + SLURM_JOB_ID % {JOBS} * {PORTS_OF_JOB}))
-trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
-stopped=false
-trap 'stopped=true' TERM USR1 USR2
-declare -A names=()
-trainers=0
-"""
 MPS = f'export {MPS_PIPES}="{MPS_FOLDER}$SLURM_JOB_ID"\n'
 # Slurm's numbers of GPUs are those of the whole node where it does not confine jobs.
 CONFINED = """if [[ "${CUDA_VISIBLE_DEVICES:-0}" != 0* ]]; then
@@ -59,46 +40,12 @@ launch without --share" >&2
     exit 1
 fi
 """
-# Not `wait -n`: its -p, which gives the process, is younger than the bash of many clusters.
-WATCH = f"""
-# Every step is watched, servers too. The first that fails, or a server that ends, ends the job.
-code=0
-while [ "$trainers" -gt 0 ]; do
-    for pid in "${{!names[@]}}"; do
-        kill -0 "$pid" 2>/dev/null && continue
-        ended=0
-        wait "$pid" || ended=$?
-        name=${{names[$pid]}}
-        unset "names[$pid]"
-        if [[ $name == trainer* ]]; then
-            trainers=$((trainers - 1))
-            [ "$ended" = 0 ] && continue
-        elif $stopped; then
-            continue
-        fi
-        echo "$name ended with exit code $ended: the job ends" >&2
-        code=$((ended > 0 ? ended : 1))
-        break 2
-    done
-    sleep 0.5
-done
-if [ "$code" != 0 ]; then
-    # Trainers heed this signal and save their state, if they can.
-    for pid in "${{!names[@]}}"; do
-        [[ ${{names[$pid]}} == trainer* ]] && kill "$pid" 2>/dev/null
-    done
-    for _ in $(seq {GRACE}); do
-        left=false
-        for pid in "${{!names[@]}}"; do
-            [[ ${{names[$pid]}} == trainer* ]] && kill -0 "$pid" 2>/dev/null && left=true
-        done
-        $left || break
-        sleep 1
-    done
-    if $stopped; then exit {os.EX_TEMPFAIL}; fi
-fi
-exit "$code"
-"""
+
+
+class Script(Template):
+    """A bash script with places such as #:steps, which are comments to bash."""
+
+    delimiter = "#:"
 
 
 @dataclass(frozen=True)
@@ -134,7 +81,6 @@ class SlurmRequest:
             f"#SBATCH --job-name=rlhf_lab --nodes={layout.nodes} --ntasks-per-node=1",
             f"#SBATCH {' '.join([*room, f'--mem={memory}'])}",
             *([] if is_cpu else [f"#SBATCH --gpus-per-node={layout.devices}"]),
-            "# Add --partition, --account and --time as your cluster needs them.",
         ]
 
     def container(self) -> str:
@@ -161,41 +107,35 @@ def slurm_script(
     within `grace` seconds after any process is lost, which it names."""
     names = [f"{number}{HOST_MARK}" for number in range(layout.nodes)]
     found = commands(layout, names, ports, overrides, request)
-    header = "\n".join(["#!/bin/bash", *slurm.header(layout, request.is_cpu)]) + "\n"
     confined = CONFINED if slurm.share and not request.is_cpu else ""
-    steps = [line for command in found for line in step(command, slurm)]
-    begin = START + (MPS if request.has_mps else "") + confined
-    watch = WATCH.lstrip("\n").replace(GRACE, str(slurm.grace or GRACE_SECONDS))
-    return header + begin + "\n".join(steps) + "\n" + watch
-
-
-def step(command: NodeCommand, slurm: SlurmRequest) -> list[str]:
-    """Start a command on its node, and note its name and host."""
-    host = f"${{hosts[{command.node}]}}"
-    srun = (
-        "srun --overlap --export=ALL --kill-on-bad-exit=1 --cpu-bind=none --nodes=1 --ntasks=1 "
-        f'--nodelist="{host}" {slurm.container()}'
+    template = Script(Path(__file__).with_name("slurm_job.sh").read_text(encoding="utf-8"))
+    return template.substitute(
+        header="\n".join(slurm.header(layout, request.is_cpu)),
+        grace=slurm.grace or GRACE_SECONDS,
+        begin=(MPS if request.has_mps else "") + confined,
+        container=slurm.container(),
+        overrides="\n    ".join(map(quoted, overrides)),
+        steps="\n".join(step(command, tuple(overrides)) for command in found),
     )
-    # env, since a step is no shell that would read assignments.
-    env = IGNORE_SIGNALS if command.is_trainer else "env " if command.environment else ""
-    count = ["trainers=$((trainers + 1))"] if command.is_trainer else []
-    return [
-        f"{srun}{env}{command.text(quoted)} &",
-        f'names[$!]="{command.name} on {host}"',
-        *count,
-    ]
+
+
+def step(command: NodeCommand, overrides: tuple[str, ...]) -> str:
+    """Start a command on its node, under its name. overrides: of the script's own array."""
+    words = [quoted(word) for word in command.words]
+    if overrides and command.overrides[: len(overrides)] == overrides:
+        first = len(words) - len(command.overrides)
+        words[first : first + len(overrides)] = ['"${overrides[@]}"']
+    text = replace(command, words=tuple(words)).text(str)
+    return f"start {command.name} {command.node} {text}"
 
 
 def quoted(word: str) -> str:
     """A word for the shell, in which hosts and ports of the job are still to be filled in."""
-    marks = {HOST_MARK: '"${{hosts[{}]}}"', PORT_MARK: '"$((port + {}))"'}
-    parts = re.split(rf"(\d+)({HOST_MARK}|{PORT_MARK})", word)
-    # Groups of three: text, number, mark.
-    text = [shlex.quote(part) if part else "" for part in parts[::3]]
-    filled = [
-        marks[mark].format(number) for number, mark in zip(parts[1::3], parts[2::3], strict=True)
-    ]
-    return "".join(a + b for a, b in zip(text, [*filled, ""], strict=True)) or "''"
+    if HOST_MARK not in word and PORT_MARK not in word:
+        return shlex.quote(word)
+    word = re.sub(r'[\\"$`]', r"\\\g<0>", word)
+    word = re.sub(rf"(\d+){HOST_MARK}", r"${hosts[\1]}", word)
+    return '"' + re.sub(rf"(\d+){PORT_MARK}", r"$((port + \1))", word) + '"'
 
 
 def layout_of(text: str, launcher: DictConfig) -> Layout | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections import deque
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -50,6 +51,16 @@ def served_model() -> str:
 
 # A load of weights or a long sample takes long; a server that has ended refuses at once.
 ANSWER_SECONDS = 3600.0
+# Without a packet from the server's host, whose kernel answers however busy the server is.
+SILENT_SECONDS = 30
+# For a connection without and with unanswered data; not every system has every one.
+TCP = {
+    "TCP_KEEPIDLE": SILENT_SECONDS // 3,
+    "TCP_KEEPALIVE": SILENT_SECONDS // 3,
+    "TCP_KEEPINTVL": SILENT_SECONDS // 6,
+    "TCP_KEEPCNT": 4,
+    "TCP_USER_TIMEOUT": 1000 * SILENT_SECONDS,
+}
 LOOK_SECONDS = 5.0
 # vLLM closes connections that were idle for 5 s.
 IDLE_SECONDS = 3.0
@@ -105,6 +116,8 @@ class Server:
         where = f"{self.url}{path}"
         connection = self._connection()
         try:
+            if connection.sock is None:
+                open_connection(connection)
             connection.request(method, f"{self._base}{path}", body, {**self._headers, **headers})
             reply = connection.getresponse()
             status, closes, content = reply.status, reply.will_close, reply.read()
@@ -130,10 +143,21 @@ class Server:
         try:
             used, connection = self._idle.pop()
         except IndexError:
-            return self._connect(*self._address, timeout=ANSWER_SECONDS)
+            return self._connect(*self._address, timeout=SILENT_SECONDS)
         if monotonic() - used < IDLE_SECONDS:
             return connection
         # The others have been idle for longer.
         connection.close()
         self._close_idle()
-        return self._connect(*self._address, timeout=ANSWER_SECONDS)
+        return self._connect(*self._address, timeout=SILENT_SECONDS)
+
+
+def open_connection(connection: HTTPConnection) -> None:
+    """Connect. Reading then raises OSError once the server's host has been silent for too long, as
+    behind a cut link, and not while the server works."""
+    connection.connect()
+    connection.sock.settimeout(ANSWER_SECONDS)
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in TCP.items():
+        if hasattr(socket, name):
+            connection.sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
