@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification
 
 from rlhf_lab.models.block_attention import use_blocks
 from rlhf_lab.models.reward_model import for_scores, load_reward_model
-from rlhf_lab.models.shared_prompts import common_prefix
+from rlhf_lab.models.shared_prompts import common_prefix, packed_last_states
 from rlhf_lab.rewards import model as scoring
 from rlhf_lab.rewards.model import (
     CPU,
@@ -122,7 +122,7 @@ def test_rows_that_share_their_prompt_have_the_scores_of_rows_alone(
     if by_blocks:
         use_blocks(model)
     packed: list[int] = []
-    real = scoring.packed_last_states
+    real = packed_last_states
 
     def recorded(*given: Any) -> torch.Tensor:
         found = real(*given)
