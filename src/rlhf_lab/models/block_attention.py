@@ -129,10 +129,10 @@ def block_mask(segment_PL: Tensor) -> BlockMask:
 
 def takes_blocks(body: Any, device: torch.device) -> bool:
     """Whether FlexAttention computes the attention of a model in use_blocks on a device."""
-    heads = body.config.num_attention_heads
-    size = getattr(body.config, "head_dim", None) or body.config.hidden_size // heads
     if body.config._attn_implementation != NAME:
         return False
+    heads = body.config.num_attention_heads
+    size = getattr(body.config, "head_dim", None) or body.config.hidden_size // heads
     return device.type == "cpu" or (size in HEAD_SIZES and compiles())
 
 

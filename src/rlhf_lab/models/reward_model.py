@@ -21,6 +21,7 @@ from rlhf_lab.models.loading import (
     tokenizer_key,
 )
 from rlhf_lab.models.quiet import quiet_transformers
+from rlhf_lab.models.weights import with_parameters_in
 from rlhf_lab.types.errors import UserError
 from rlhf_lab.types.precision import Precision
 
@@ -86,7 +87,7 @@ def for_scores(model: Any, device: torch.device, dtype: Precision = Precision.au
     samples and order pairs otherwise.
     """
     body_dtype = getattr(torch, dtype.on(device.type).value)
-    model = model.eval().to(device, body_dtype)
+    model = with_parameters_in(model.eval().to(device), body_dtype)
     for module in model.children():
         if module is not model.base_model and body_dtype is not torch.float32:
             module.float().register_forward_pre_hook(in_float32)

@@ -7,16 +7,20 @@ forward and backward; results equal those of separate rows up to rounding.
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from rlhf_lab.models.batching import pad_left, pad_right
 from rlhf_lab.models.block_attention import BLOCK, FIRST_RESPONSE, NAME, PROMPT, may_see
 from rlhf_lab.models.borders import borders
 from rlhf_lab.models.forward import TokenRows, positions
 from rlhf_lab.models.numerical_check import LONGEST, problem_of
 
+Rows = Sequence[Sequence[int]]
 # Attention that takes any mask. Flash attention knows causal ones only.
 MASKABLE = ("sdpa", "eager")
 # What FlexAttention takes for a pair, where flash attention takes 1: by its authors 10% to 15% more
@@ -39,6 +43,30 @@ class Packed(NamedTuple):
     segment_PL: Tensor
     row_N: Tensor
     column_N: Tensor
+
+
+def common_prefix(rows: Rows) -> int:
+    """The tokens that all rows begin with, but the last one of each."""
+    shortest = min(map(len, rows)) - 1
+    columns = zip(*rows, strict=False)
+    return min(shortest, sum(1 for _ in itertools.takewhile(lambda c: len(set(c)) == 1, columns)))
+
+
+def rows_with_prefix(rows_P: Sequence[Rows], prefix_P: Sequence[int]) -> TokenRows:
+    """The rows of each group, whose first tokens are their prompt."""
+    pairs = [
+        (number, row[:prefix], row[prefix:])
+        for number, (rows, prefix) in enumerate(zip(rows_P, prefix_P, strict=True))
+        for row in rows
+    ]
+    prompt_BS, prompt_mask_BS = pad_left([prompt for _, prompt, _ in pairs], 0)
+    return TokenRows(
+        prompt_BS,
+        prompt_mask_BS,
+        pad_right([rest for *_, rest in pairs], torch.long),
+        pad_right([[1.0] * len(rest) for *_, rest in pairs], torch.float32),
+        torch.tensor([number for number, *_ in pairs]),
+    )
 
 
 def packed(token_rows: TokenRows, multiple: int = 1) -> Packed:
@@ -84,14 +112,28 @@ def packed_states(body: Any, token_rows: TokenRows, by_blocks: bool = False) -> 
     not of all pairs.
     """
     pack = packed(token_rows, BLOCK if by_blocks else 1)
-    hidden_PLD = body(
+    return states_of(body, pack, by_blocks)[pack.row_N, pack.column_N]
+
+
+def packed_last_states(body: Any, token_rows: TokenRows, by_blocks: bool = False) -> Tensor:
+    """The hidden states at the last response tokens, BD, each prompt computed once."""
+    pack = packed(token_rows, BLOCK if by_blocks else 1)
+    row_B = packed_row_of(token_rows)
+    own_B1 = FIRST_RESPONSE + torch.arange(len(row_B), device=row_B.device).unsqueeze(1)
+    column_L = torch.arange(pack.segment_PL.shape[1], device=row_B.device)
+    last_B = ((pack.segment_PL[row_B] == own_B1) * column_L).argmax(dim=1)
+    return states_of(body, pack, by_blocks)[row_B, last_B]
+
+
+def states_of(body: Any, pack: Packed, by_blocks: bool) -> Tensor:
+    """The hidden states of all packed tokens, PLD."""
+    hidden_PLD: Tensor = body(
         input_ids=pack.token_PL,
         attention_mask=blocks_of(pack) if by_blocks else dense_mask(body, pack),
         position_ids=pack.position_PL,
         use_cache=False,
     ).last_hidden_state
-    hidden_ND: Tensor = hidden_PLD[pack.row_N, pack.column_N]
-    return hidden_ND
+    return hidden_PLD
 
 
 def blocks_of(pack: Packed) -> Any:

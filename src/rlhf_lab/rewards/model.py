@@ -6,6 +6,7 @@ It reads the tokens of the policy, a text, or a chat; of an episode the last act
 from __future__ import annotations
 
 import functools
+import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,11 +18,19 @@ from torch import Tensor
 from rlhf_lab.models.batching import pad_right
 from rlhf_lab.models.borders import longest_row
 from rlhf_lab.models.devices import chosen, device_of, torch_threads
-from rlhf_lab.models.forward import positions
+from rlhf_lab.models.forward import TokenRows, positions
 from rlhf_lab.models.last_token_forward import last_column_stack, last_token_outputs
 from rlhf_lab.models.microbatches import GroupSize, buckets, longest_first
 from rlhf_lab.models.reward_model import chosen_label, for_scores, load_reward_model
 from rlhf_lab.models.right_padded import is_causal, right_padded_inputs, stores_no_masks
+from rlhf_lab.models.shared_prompts import (
+    Rows,
+    common_prefix,
+    is_packable,
+    packed_last_states,
+    packing_is_cheaper,
+    rows_with_prefix,
+)
 from rlhf_lab.rewards.fields import AUTO
 from rlhf_lab.rewards.model_options import LearnedReward
 from rlhf_lab.rewards.options import RewardContext, RewardOptions
@@ -61,6 +70,7 @@ class ModelScorer(Reward):
     ) -> None:
         self._model = for_scores(model, device, options.dtype)
         self._stack = last_column_stack(self._model) if by_length else None
+        self._shares_prompts = shares_prompts(self._model)
         self._label = max(0, options.label)
         self._offset = offset
         self._options = options
@@ -69,15 +79,18 @@ class ModelScorer(Reward):
 
     def score(self, groups: Sequence[Group]) -> list[tuple[float, ...]]:
         """One float per sample, in order; samples without the end token get `missing_eos`."""
-        rows = [self._encode(group, sample) for group in groups for sample in group.samples]
+        rows_P = [[self._encode(group, sample) for sample in group.samples] for group in groups]
         with torch_threads(self._threads), torch.inference_mode():
-            score_B = self._scores(rows)
+            score_B = self._scores(rows_P)
         scores = iter((score_B - self._offset).tolist())
         return [tuple(self._penalised(s, next(scores)) for s in group.samples) for group in groups]
 
-    def _scores(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """The head's outputs, B, on the CPU."""
+    def _scores(self, rows_P: Sequence[Rows]) -> Tensor:
+        """The head's outputs of the rows of each group, B, on the CPU."""
         size = self._options.micro_rows
+        if self._shares_prompts and any(len(rows) > 1 for rows in rows_P):
+            return scores_of_groups(self._model, rows_P, size, self._label)
+        rows = [row for rows in rows_P for row in rows]
         if self._stack is None:
             return scores_of(self._model, rows, size, self._label)
         require_room(self._model, rows)
@@ -140,6 +153,46 @@ def passes(lengths: Sequence[int], size: int, device_type: str) -> Iterator[list
         return buckets(sizes, range(len(sizes)), size, 0)
     order = longest_first(sizes, range(len(sizes)))
     return buckets(sizes, order, len(sizes), size * TOKENS_OF_ROW)
+
+
+def shares_prompts(model: Any) -> bool:
+    """Whether rows of a group share the reading of what they begin with, by masks of blocks: where
+    rows are read without stored masks, of models that compute the same so."""
+    device = device_of(model)
+    if not (stores_no_masks(device) and reads_last_token(model) and is_causal(model.config)):
+        return False
+    from rlhf_lab.models.block_attention import takes_blocks, use_blocks
+
+    use_blocks(model)
+    return takes_blocks(model.base_model, device) and is_packable(model.base_model, by_blocks=True)
+
+
+def scores_of_groups(
+    model: Any, rows_P: Sequence[Rows], size: int, label: int = 0, by_blocks: bool = True
+) -> Tensor:
+    """The reward of the rows of each group, B: what they begin with is computed once a group where
+    that is cheaper. A pass has up to TOKENS_OF_ROW packed tokens for each of `size` rows."""
+    first_P = [0, *itertools.accumulate(map(len, rows_P))]
+    prefix_P = [common_prefix(rows) for rows in rows_P]
+    sizes = [
+        GroupSize(prefix, sum(len(row) - prefix for row in rows), 1)
+        for prefix, rows in zip(prefix_P, rows_P, strict=True)
+    ]
+    score_B = torch.empty(first_P[-1])
+    order = longest_first(sizes, range(len(sizes)))
+    for numbers in buckets(sizes, order, len(sizes), size * TOKENS_OF_ROW):
+        rows = [row for number in numbers for row in rows_P[number]]
+        require_room(model, rows)
+        split = rows_with_prefix([rows_P[n] for n in numbers], [prefix_P[n] for n in numbers])
+        split = TokenRows(*(column.to(device_of(model)) for column in split[:5]))
+        if packing_is_cheaper(split, model.config.hidden_size, by_blocks):
+            last_BD = packed_last_states(model.base_model, split, by_blocks)
+            found_B = head_outputs(model, last_BD)[:, label].cpu()
+        else:
+            found_B = row_scores(model, rows, label)
+        score_B[[place for n in numbers for place in range(*first_P[n : n + 2])]] = found_B
+        beat()
+    return score_B
 
 
 def row_scores(model: Any, rows: Sequence[Sequence[int]], label: int = 0) -> Tensor:
