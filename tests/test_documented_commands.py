@@ -178,7 +178,7 @@ def accept(words: Sequence[str]) -> None:
         for line in recipe([word for word in rest if word not in LEFT_OUT]):
             accept(line)
     elif program == "torchrun":
-        accept(["rlhf-lab", *rest[rest.index("rlhf_lab.cli.main") + 1 :]])
+        accept(rest[rest.index("rlhf-lab") :])
     elif program == "python":
         require_options(rest)
     else:

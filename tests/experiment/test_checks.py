@@ -324,7 +324,7 @@ def test_ctrl_c_saves_a_checkpoint_and_ends_with_exit_code_130(tmp_path: Path, c
     folder = tmp_path / "run"
     (checkpoint,) = (folder / "checkpoints").iterdir()
     newest = f"interrupted; its newest checkpoint is of round {int(checkpoint.name)}"
-    assert f"{newest}; `rlhf-lab resume {folder}` goes on" in errors
+    assert f"{newest}; `rlhf-lab resume {folder}` continues it" in errors
     assert json.loads((folder / "manifest.json").read_text())["state"] == "interrupted"
     rows = (folder / "metrics.jsonl").read_text().splitlines()
     assert all(json.loads(line) for line in rows)

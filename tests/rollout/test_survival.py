@@ -241,7 +241,7 @@ def test_the_command_line_returns_the_requeue_code_and_resume_finishes(
 
     code, said = call("train", *options, moment=Moment("update", 2, signal.SIGTERM))
     assert code == REQUEUE, said
-    assert f"of round 3; `rlhf-lab resume {folder}` goes on" in said
+    assert f"of round 3; `rlhf-lab resume {folder}` continues it" in said
     code, said = call("train", *options, "output.resume=true", "run.passes=2")
     assert code == 2
     assert "was started with other settings" in said

@@ -222,7 +222,7 @@ def test_the_command_ends_with_exit_code_1_and_resume_goes_on(
     code, said = door(tmp_path / "first", "train", *options).ended()
     assert code == 1
     assert "tests.support.lively.lively_unless_asked ended its process (exit code 0)" in said
-    assert f"`rlhf-lab resume {folder}` goes on" in said and "Traceback" not in said
+    assert f"`rlhf-lab resume {folder}` continues it" in said and "Traceback" not in said
     asked.unlink()
     code, said = door(tmp_path / "second", "resume", str(folder)).ended()
     assert code == 0, said

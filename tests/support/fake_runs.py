@@ -44,6 +44,7 @@ class FakeRuns:
         self.seen[run.name] = given
         folder = self.folder / run.name
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (folder / "manifest.json").write_text(json.dumps({"state": "paused"}))
         if run.name == self.stop_at:
             self.stop_at = ""
             return Outcome("stopped", "asked to stop")

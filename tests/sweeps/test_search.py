@@ -6,17 +6,21 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from rlhf_lab.runs.jsonl import write_rows
 from rlhf_lab.runs.locks import locked
+from rlhf_lab.runs.reading import Unreadable
+from rlhf_lab.runs.row_digests import extent_of
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.search.options import Direction, Sampler, SearchOptions, Source
 from rlhf_lab.sweeps.search.report import SearchResult
+from rlhf_lab.sweeps.search.runs import metric_at
 from rlhf_lab.sweeps.search.search import DATABASE, LOCK, Search
 from rlhf_lab.sweeps.search.space import parse_space
 from rlhf_lab.sweeps.search.study import Study, check_spec, open_study
@@ -115,6 +119,18 @@ def test_a_metric_can_be_made_small(tmp_path: Path) -> None:
         bracket = found.trials[begin : begin + 4]
         assert min(bracket, key=lambda trial: trial.values[0]) in complete
     assert found.chosen == min(complete, key=lambda trial: trial.values[2])
+
+
+def test_a_rung_is_decided_by_rows_that_the_run_wrote(tmp_path: Path) -> None:
+    options = replace(SMALL, measured_on=Source.training, metric="reward/mean", last_rounds=1)
+    path = tmp_path / "metrics.jsonl"
+    write_rows(path, [{"step": 0, "reward/mean": 0.25}])
+    wrote = {"records": {path.name: asdict(extent_of(path))}}
+    (tmp_path / "manifest.json").write_text(json.dumps({"state": "paused", **wrote}))
+    assert metric_at(tmp_path, options, 1) == 0.25
+    write_rows(path, [{"step": 0, "reward/mean": 0.75}])
+    with pytest.raises(Unreadable, match="not the file that the run wrote"):
+        metric_at(tmp_path, options, 1)
 
 
 def test_training_rewards_are_free_and_averaged(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_servers_and_trainers_find_each_other() -> None:
     )
     assert trainer.text() == (
         "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6 torchrun --nnodes=1 --node-rank=0 --nproc-per-node=7 "
-        "--master-addr=gpu1 --master-port=29500 --shutdown-timeout=600 -m rlhf_lab.cli.main train "
+        "--master-addr=gpu1 --master-port=29500 --shutdown-timeout=600 --no-python rlhf-lab train "
         "algo=grpo generator=vllm 'generator.urls=[http://127.0.0.1:8100]' "
         "generator.connect_seconds=900"
     )

@@ -62,11 +62,8 @@ if TYPE_CHECKING:
     from rlhf_lab.experiment.run.fork import Fork
 
 Job = Callable[[DictConfig], None]
-# Flags of Hydra that name a folder of files, by the one that adds it to those of conf/.
-PATH_FLAGS = {"--config-dir": "--config-dir", "-cd": "--config-dir"} | {
-    "--config-path": "--config-dir",
-    "-cp": "--config-dir",
-}
+# The flag of Hydra that adds a folder to those of conf/, and others that stand for it here.
+CONFIG_DIR, PATH_FLAGS = "--config-dir", ("-cd", "--config-path", "-cp")
 REPLAYED = ("max_staleness", "when_stale", "extra_rounds")
 
 
@@ -146,7 +143,8 @@ def flags_first(words: Sequence[str]) -> list[str]:
             values = ()
         elif word.startswith("-"):
             name, sign, value = word.partition("=")
-            flags.append(f"{PATH_FLAGS.get(name, name)}{sign}{os.path.expanduser(value)}")
+            flag = CONFIG_DIR if name in PATH_FLAGS else name
+            flags.append(f"{flag}{sign}{os.path.expanduser(value)}")
             action = known.get(name)
             values = () if sign or action is None or action.nargs == 0 else action.choices
         else:
@@ -154,9 +152,8 @@ def flags_first(words: Sequence[str]) -> list[str]:
             values = ()
     if flags and flags[-1] in known and known[flags[-1]].nargs == "?":
         flags.append("--")  # which ends a flag that may have a value
-    for flag in PATH_FLAGS.values():
-        if sum(word.partition("=")[0] == flag for word in flags) > 1:
-            raise UserError(f"{flag} twice: pass one, and hydra.searchpath=[FOLDER] for others")
+    if sum(word.partition("=")[0] == CONFIG_DIR for word in flags) > 1:
+        raise UserError(f"{CONFIG_DIR} twice: pass one, and hydra.searchpath=[FOLDER] for others")
     found = parser.parse_args([*flags, *overrides])
     if found.multirun and found.cfg:
         raise UserError("-m with --cfg: a sweep has many configs; leave one of them out")

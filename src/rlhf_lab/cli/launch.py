@@ -206,7 +206,7 @@ def run_here(
     require_startable([*overrides, *torchrun.generator_of(layout)], layout.trainers, here=True)
     require_free("--port", ports.trainers)
     commands = torchrun.commands(layout, hosts, ports, overrides, request)
-    for number in range(sum(command.name.startswith("server") for command in commands)):
+    for number in range(sum(command.is_server for command in commands)):
         require_free("--server-port", ports.servers + number)
     return torchrun.run_here(commands, Path("runs") / f"launch-{request.run_id}", console)
 

@@ -219,7 +219,7 @@ class Loop:
             except (Exception, StopRequested) as error:
                 if self.checkpoints.is_on:
                     self._checkpoint(weights, is_forced=True)
-                    error.add_note(f"saved at round {weights.version}: `rlhf-lab resume` goes on")
+                    error.add_note(f"saved at round {weights.version}: `rlhf-lab resume` continues")
                 raise
 
     def _check_rewards(self, rollouts: RoundRollouts) -> None:

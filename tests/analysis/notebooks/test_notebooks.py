@@ -218,7 +218,7 @@ def test_a_notebook_that_shows_figures_runs_in_a_kernel(
 def test_the_notebook_that_trains_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLHF_LAB_NOTEBOOK_SIZE", "debug=tiny")
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     names: dict[str, Any] = {}
     script = next(path for path in SCRIPTS if path.stem == TRAINING)
     cells = [cell.source for cell in notebook_of(script).cells if cell.cell_type == "code"]

@@ -52,7 +52,7 @@ def report_states(config: Config, folder: Path, console: Console) -> dict[str, A
     if found and config.checkpoint.keep_every:
         mean = sum(found.values()) / len(found)
         kept = f"{counted(len(found), 'checkpoint')} kept, {size(mean)} each"
-        console.print(f"{kept}: `rlhf-lab fork {folder} round=R` goes on from any round")
+        console.print(f"{kept}: `rlhf-lab fork {folder} round=R` continues from any round")
     return {"rounds": list(found), "bytes": list(found.values())}
 
 
@@ -89,7 +89,7 @@ def resume_hint(folder: Path) -> str:
     """The newest checkpoint of a run that ended early, and how to resume it."""
     rounds = [int(path.name) for path in saved_checkpoints(folder / CHECKPOINTS)]
     newest = f"its newest checkpoint is of round {rounds[-1]}" if rounds else "it has no checkpoint"
-    return f"{newest}; `rlhf-lab resume {shlex.quote(str(folder))}` goes on"
+    return f"{newest}; `rlhf-lab resume {shlex.quote(str(folder))}` continues it"
 
 
 def resume_text(manifest: Mapping[str, Any], folder: Path) -> str:

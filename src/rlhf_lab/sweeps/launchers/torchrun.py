@@ -153,6 +153,10 @@ class NodeCommand:
         return self.name.startswith("trainer")
 
     @property
+    def is_server(self) -> bool:
+        return self.name.startswith("server")
+
+    @property
     def overrides(self) -> tuple[str, ...]:
         """What follows the name of rlhf-lab's command, none for other programs."""
         names = [at for at, word in enumerate(self.words) if word in ("serve", "train")]
@@ -188,7 +192,8 @@ def commands(
     urls = ",".join(f"http://{host}:{port}" for host, port in found.values())
     to_servers = ["generator=vllm", f"generator.urls=[{urls}]", CONNECT, *by_nccl]
     own = to_servers if layout.generators else []
-    train = ("-m", "rlhf_lab.cli.main", "train", *overrides, *own)
+    # Not `python -m`, which looks for modules in the working folder first.
+    train = ("--no-python", "rlhf-lab", "train", *overrides, *own)
     training = [node for node in nodes if node.trainers]
     # Deterministic kernels need it before CUDA starts, which ranks do first.
     is_deterministic = any(word.lower() == "deterministic=true" for word in overrides)
@@ -237,7 +242,7 @@ def torchrun(node: Node, rank: int, num_nodes: int, first: str, ports: Ports) ->
 
 def printed(found: Sequence[NodeCommand], hosts: Sequence[str]) -> str:
     """The commands under the hosts on which to run them, with a new key for servers."""
-    has_servers = any(command.name.startswith("server") for command in found)
+    has_servers = any(command.is_server for command in found)
     key = [f"export {SERVER_KEY}={secrets.token_hex(KEY_BYTES)}"] if has_servers else []
     lines: list[str] = []
     for number, host in enumerate(hosts):

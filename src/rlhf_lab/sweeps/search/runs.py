@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rlhf_lab.runs.folder import EVALS, METRICS, VALIDATION
 from rlhf_lab.runs.jsonl import read_rows
+from rlhf_lab.runs.verification import require_recorded
 from rlhf_lab.sweeps.grid import name_of
 from rlhf_lab.sweeps.search.options import SearchOptions, Source, bad_option
 
@@ -97,19 +98,22 @@ def rung_overrides(options: SearchOptions, pause: int, num_rounds: int) -> list[
 
 def metric_at(folder: Path, options: SearchOptions, rounds: int) -> float | None:
     """The metric of a run after this number of rounds; None if it did not come so far. Raises
-    UserError for a metric that it does not have."""
+    UserError for a metric that it does not have, and for rows that it did not write."""
     if options.measured_on is Source.validation:
+        path = folder / VALIDATION
         readers = "judge" if options.needs_judge else "proxy"
         rows = [
             row
-            for row in read_rows(folder / VALIDATION)
+            for row in read_rows(path)
             if row["version"] == rounds and row.get("validate") == readers
         ]
     else:
-        done = read_rows(folder / METRICS)
+        path = folder / METRICS
+        done = read_rows(path)
         rows = done[:rounds][-options.last_rounds :] if len(done) >= rounds else []
     if not rows:
         return None
+    require_recorded(folder, path)
     for row in rows:
         if not is_number(row.get(options.metric)):
             raise bad_option(

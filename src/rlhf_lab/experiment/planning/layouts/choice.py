@@ -9,6 +9,7 @@ from rlhf_lab.experiment.config.config import Config
 from rlhf_lab.experiment.config.layout import Layout
 from rlhf_lab.experiment.planning.layouts.shapes import ModelShape, shape_of_model
 from rlhf_lab.experiment.rules.derived import (
+    chunks_in_advance,
     observation_tokens,
     reference_groups,
     response_tokens,
@@ -210,7 +211,7 @@ def workload_of(config: Config) -> Workload:
         logit_tokens=config.engine.logit_tokens,
         draws_in_float32=sampling_of(config).dtype == "float32",
         limit=response_tokens(config),
-        prefetched=config.mode.prefetch * config.mode.num_generators * chunk * size,
+        prefetched=chunks_in_advance(config) * config.mode.num_generators * chunk * size,
         max_num_seqs=getattr(config.generator, "max_num_seqs", VLLMSampling.max_num_seqs),
         refills=config.generator.has_own_kernels,
         sync=str(getattr(config.generator, "sync", "auto")),
