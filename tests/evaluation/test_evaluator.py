@@ -16,6 +16,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rlhf_lab.evaluation import sft_distance
 from rlhf_lab.evaluation.evaluator import Evaluator
 from rlhf_lab.evaluation.measures import (
     Judged,
@@ -383,6 +384,25 @@ def test_kl_is_that_of_two_readings_where_samples_are_judged_at_their_temperatur
         one = distance_metrics(*models, batch, batch, 0.7)
         two = distance_metrics(*models, batch, again, 0.7)
     assert one == two and one["kl/sft_k1"] != 0
+
+
+def test_a_pass_on_a_gpu_has_room_for_its_logits(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluator, weights = live()
+    groups = evaluator._generate(evaluator.judged, weights, evaluator.prompts, 1)
+    batch = collate(groups, evaluator.pad_id)
+    model = evaluator.policy
+    width = batch.prompt_BS.shape[1] + batch.read_width
+    monkeypatch.setattr(sft_distance, "device_of", lambda _: torch.device("cuda"))
+    assert len(list(sft_distance.parts_of(batch, model))) == 1
+    most = 3 * width
+    monkeypatch.setattr(sft_distance, "LOGITS", most * model.config.vocab_size)
+    parts = list(sft_distance.parts_of(batch, model))
+    assert len(parts) > 1
+    for part, _ in parts:
+        assert len(part) * (part.prompt_BS.shape[1] + part.read_width) <= most
+    assert sorted(torch.cat([index_B for _, index_B in parts]).tolist()) == list(range(len(batch)))
 
 
 def test_the_log_probs_of_samples_stand_for_a_second_reading_by_the_policy(live: Live) -> None:

@@ -217,7 +217,14 @@ def test_samples_carry_what_the_trainer_needs() -> None:
     assert "generator/batch_changed" not in generator.report().measures, "measured once"
 
 
-def test_a_proof_reads_a_version_where_it_is_and_no_weights_of_its_model() -> None:
+def test_a_proof_reads_a_version_where_it_is_and_no_weights_of_its_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And leaves the memory of its copy to others: at the proof of noise, and of the version."""
+    released: list[bool] = []
+    monkeypatch.setattr(
+        "rlhf_lab.rollout.generators.vllm.proof.release_unused", lambda: released.append(True)
+    )
     _, tokenizer = tiny()
     shape = shape_of(AutoModelForCausalLM, fresh().config, "x", "model.path").eval()
     proof = Proof(shape, DRAWING.temperature, 1e-3, 1, torch.device("cpu"))
@@ -226,6 +233,7 @@ def test_a_proof_reads_a_version_where_it_is_and_no_weights_of_its_model() -> No
     generator.generate(weights(), chunk())
     assert generator.report().measures["generator/proof_gap_max"] < 1e-4
     assert all(parameter.is_meta for parameter in shape.parameters())
+    assert released == [True, True]
 
 
 def test_a_version_is_loaded_once_and_proved_as_often_as_asked() -> None:

@@ -18,6 +18,8 @@ from rlhf_lab.types.data import Batch, Metrics
 # Rows read at once: as many as fill a GPU. On a CPU the activations of more rows leave its caches,
 # and a row takes half as long again.
 ROWS = {"cpu": 32, "cuda": 128}
+# Logits of one pass on a GPU at most: 4 GiB in float32, and as much for their log-softmax.
+LOGITS = 2**30
 
 
 def distance_metrics(
@@ -75,11 +77,14 @@ def log_likelihood(reference: Any, batch: Batch) -> Tensor:
 
 
 def parts_of(batch: Batch, model: Any) -> Iterator[tuple[Batch, Tensor]]:
-    """Rows of like length together, as many as the model's device reads at once, and their
-    numbers in the batch."""
-    rows = ROWS[device_of(model).type]
-    width = batch.prompt_BS.shape[1] + batch.read_width
-    for part in split(batch, rows, rows * width):
+    """Rows of like length together, as many as the model's device reads at once and, on a GPU, has
+    room for the logits of, and their numbers in the batch."""
+    device_type = device_of(model).type
+    rows = ROWS[device_type]
+    tokens = rows * (batch.prompt_BS.shape[1] + batch.read_width)
+    if device_type != "cpu":
+        tokens = min(tokens, LOGITS // model.config.get_text_config().vocab_size)
+    for part in split(batch, rows, tokens):
         yield part.batch, part.index_B
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from rlhf_lab.models.devices import torch_threads
+from rlhf_lab.models.devices import release_unused, torch_threads
 from rlhf_lab.models.weights import require_names
 from rlhf_lab.rollout.generators.vllm.requests import Answer, EngineFailure, Request
 from rlhf_lab.types.data import Weights
@@ -61,6 +61,8 @@ class Proof:
     ) -> Gap:
         """The gap of these answers. Raises EngineFailure where it is too large to be rounding."""
         gap = self._gap(weights, requests, answers)
+        # Of the device that the trainer uses too: a whole copy of the policy.
+        release_unused()
         # Written so that NaN is refused too.
         if not gap.mean <= self._tolerance:
             raise EngineFailure(
