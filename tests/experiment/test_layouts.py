@@ -45,6 +45,7 @@ from rlhf_lab.experiment.planning.layouts.shapes import (
     published,
     shape_in,
 )
+from rlhf_lab.runs.jsonl import read_rows, write_rows
 from rlhf_lab.runs.trackers.console import Console
 from rlhf_lab.sweeps.launchers.torchrun import Ports, ResourceRequest, commands
 from rlhf_lab.types.errors import UserError
@@ -453,6 +454,13 @@ def test_a_file_without_a_figure_is_refused_by_its_name(tmp_path: Path, missing:
     values = {name: value for name, value in CHECKED.items() if name != missing}
     file = checked(tmp_path, values, memory_gib=139.8)
     with pytest.raises(UserError, match=rf"it has no {missing}"):
+        named(str(file))
+
+
+def test_a_file_without_its_machine_is_refused(tmp_path: Path) -> None:
+    file = checked(tmp_path, CHECKED, memory_gib=139.8)
+    write_rows(file, [row for row in read_rows(file) if "facts" not in row])
+    with pytest.raises(UserError, match="it has no memory_gib"):
         named(str(file))
 
 

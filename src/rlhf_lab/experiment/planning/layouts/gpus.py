@@ -171,18 +171,20 @@ def measured_in(path: Path) -> Gpu:
     """The GPU that a file of `make gpu-check` measured. Its link to other devices is that of the
     table's GPU of that name, else its copies to the host. Raises UserError where figures are
     missing."""
-    facts = [row["facts"] for row in read_rows(path) if "facts" in row]
+    facts: dict[str, Any] = {}
+    for row in read_rows(path):
+        facts = row.get("facts", facts)
     found = findings_of(path)
     missing = [name for name, _ in FIGURES.values() if name not in found]
-    if missing or "memory_gib" not in facts[-1]:
+    if missing or "memory_gib" not in facts:
         lacks = missing[0] if missing else "memory_gib"
         raise UserError(
             f"--gpu {path}: it has no {lacks}; pass the {CHECKED} of `make gpu-check SECTIONS=0` "
             "on a GPU"
         )
-    name = str(facts[-1]["name"])
+    name = str(facts["name"])
     alike = (gpu for key, gpu in GPUS.items() if key.replace("_", " ") in name.lower())
     base = next(alike, None)
     link = base.link if base else found.get("copy to the device, pinned", 0) * 1e9
     figures = {key: unit * found[finding] for key, (finding, unit) in FIGURES.items()}
-    return Gpu(name=name, memory=facts[-1]["memory_gib"] * 2**30, link=link, **figures)
+    return Gpu(name=name, memory=facts["memory_gib"] * 2**30, link=link, **figures)
