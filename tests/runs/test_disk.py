@@ -224,7 +224,7 @@ def test_a_full_disk_ends_a_run_in_a_line_that_names_what_is_kept(
     assert lines == [
         "rlhf-lab train: /disk/policy: No space left on device: free space, or choose another "
         "disk; the run has failed, its newest checkpoint is of round 3; `rlhf-lab resume "
-        f"'{tmp_path}/it'\"'\"'s a run'` goes on"
+        f"'{tmp_path}/it'\"'\"'s a run'` continues it"
     ]
     assert run_command("resume", [str(folder)]) == 0
     assert (folder / "policy" / "config.json").is_file()
